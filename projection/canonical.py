@@ -7,6 +7,7 @@ of one kind can never be presented as another kind. Strings that are not valid U
 from __future__ import annotations
 
 import hashlib
+from json.encoder import encode_basestring
 from typing import Any
 
 import rfc8785
@@ -26,6 +27,11 @@ def canonical_bytes(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as exc:
         raise RequestError(f"this value has no canonical JSON form (RFC 8785): {exc}") from exc
+
+
+def canonical_string(text: str) -> str:
+    """The RFC 8785 form of one string (3.2.2.2), for bytes that are written member by member because there are many."""
+    return encode_basestring(text)
 
 
 def sha256_hex(data: bytes) -> str:

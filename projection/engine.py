@@ -16,6 +16,14 @@ FinishReason = Literal["stop", "length"]
 Progress = Callable[[int, int], None]
 """Called with (num_tokens_done, max_tokens) while a call runs; must not raise."""
 
+Watch = Callable[[str], Progress]
+"""Told that a call of this name begins; returns the call's progress callback."""
+
+
+def unwatched(_name: str) -> Progress:
+    """The watch of whoever does not care."""
+    return lambda _done, _limit: None
+
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
@@ -30,6 +38,11 @@ class EngineIdentity:
 
 class Tokenizer(Protocol):
     """The pinned tokenizer, as the core needs it."""
+
+    @property
+    def digest(self) -> str:
+        """Digest over the tokenizer's and the chat template's files; also in the identity as `tokenizer_digest`."""
+        ...
 
     def render_chat(self, system: str, user: str) -> list[int]:
         """Token ids of one system and one user turn, ready for the assistant's answer.

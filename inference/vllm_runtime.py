@@ -1,0 +1,185 @@
+"""The process that vLLM runs in: its environment, and starting and stopping an engine in it.
+
+vLLM reads environment variables when it is imported and again when an engine starts, so they are set before both.
+Promises that a variable that is set to something else stops the start, and that the variables that vLLM itself sets on
+the way are gone afterwards. One engine lives in a process at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inference.config import EngineConfig
+from inference.containment import contained
+from projection.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+PLUGIN_NAME = "dpm_invariant_attention"
+PLUGIN_SOURCES = ("invariant_attention.py", "invariant_linear.py")
+BLOCK_SIZE = 128
+FORBIDDEN_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "it would override kv_cache_gib of the configuration"}
+
+
+def environment_for(config: EngineConfig) -> dict[str, str]:
+    """The variables that an engine of this configuration needs, each of which may be set to nothing else."""
+    return {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in process: starts in a quarter of the time, and can be scored
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # needs Triton; the choice must not depend on what else is installed
+        "VLLM_PLUGINS": PLUGIN_NAME if config.attention.invariant else "",
+        "VLLM_CPU_ATTN_SPLIT_KV": "1" if config.attention.split_kv else "0",
+        "VLLM_BATCH_INVARIANT": "0",  # not supported on a CPU: accepted, then operations raise
+        "OMP_NUM_THREADS": str(config.num_threads),
+        "TORCHDYNAMO_DISABLE": "1",  # eager; else vLLM's rank counting is compiled, which needs a C++ compiler
+        "HF_HUB_OFFLINE": "1",  # the weights are pinned here; nothing is fetched
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def prepare_environment(config: EngineConfig) -> dict[str, str]:
+    """Set the engine's variables and return the environment as vLLM will find it.
+
+    Raises:
+        ConfigurationError: a variable is set to another value, or vLLM was imported and has read another value.
+    """
+    required = environment_for(config)
+    _require_agreement(required, os.environ)
+    for name, reason in FORBIDDEN_VARIABLES.items():
+        if name in os.environ:
+            raise ConfigurationError(f"{name} is set: {reason}. Unset it", variable=name)
+    os.environ.update(required)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    _require_unread()
+    return dict(os.environ)
+
+
+def _require_agreement(required: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    for name, value in required.items():
+        found = environ.get(name, value)
+        if found != value:
+            raise ConfigurationError(
+                f"{name} is set to {found!r}, but this configuration needs {value!r}. Unset it, or change the "
+                "configuration",
+                variable=name,
+                found=found,
+                expected=value,
+            )
+
+
+def _require_unread() -> None:
+    """An earlier import of vLLM may have kept values that `os.environ` no longer has."""
+    if "vllm" not in sys.modules:
+        return
+    from vllm import envs
+
+    for name, read in envs.environment_variables.items():
+        if name in os.environ and name.startswith("VLLM_") and getattr(envs, name) != read():
+            raise ConfigurationError(
+                f"vLLM was imported before with {name}={getattr(envs, name)!r}; start a new process", variable=name
+            )
+
+
+@contextmanager
+def vllm_contained(what: str) -> Iterator[None]:
+    """As `containment.contained`, knowing vLLM's own errors. vLLM must be importable."""
+    from vllm.exceptions import VLLMError
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    with contained(what, VLLMError, EngineDeadError, EngineGenerateError):
+        yield
+
+
+def start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
+    """Start vLLM in this process; `prepare_environment` has run.
+
+    Raises:
+        ConfigurationError: another engine lives in this process, or vLLM was imported with other plugins.
+        EngineError: vLLM cannot start.
+    """
+    environ = dict(os.environ)
+    try:
+        with contained("importing vLLM"):
+            import vllm  # noqa: F401
+        with vllm_contained(f"starting vLLM on {weights_dir}"):
+            return _start(config, weights_dir)
+    finally:
+        _restore_environment(environ)
+
+
+def _restore_environment(environ: Mapping[str, str]) -> None:
+    """vLLM sets variables for processes that it would start, random names and this machine's paths among them."""
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+    os.environ.update(environ)
+
+
+def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
+    import torch
+    from vllm import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise ConfigurationError("this process has an engine already; close it first")
+    torch._dynamo.config.disable = True  # the variable comes too late where torch was imported before
+    torch.set_num_threads(config.num_threads)
+    _set_attention(config)
+    args = EngineArgs(
+        model=str(weights_dir),
+        dtype=config.dtype,
+        seed=config.seed,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_model_len,
+        block_size=BLOCK_SIZE,
+        kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        enable_chunked_prefill=False,
+        generation_config="vllm",
+        logprobs_mode="processed_logprobs",
+        structured_outputs_config={"backend": "xgrammar"},
+        use_tqdm_on_load=False,
+        disable_log_stats=True,
+    )
+    return LLMEngine.from_engine_args(args)
+
+
+def _set_attention(config: EngineConfig) -> None:
+    """Register our attention, or see that nobody has."""
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    if config.attention.invariant:
+        if current_platform.is_zen_cpu():
+            raise ConfigurationError("zentorch is installed: its kernels were never shown to be invariant; remove it")
+        from inference import invariant_attention
+
+        invariant_attention.register()
+    elif AttentionBackendEnum.CPU_ATTN.is_overridden():
+        raise ConfigurationError("invariant attention was loaded in this process before; start a new process")
+
+
+def stop(llm: LLMEngine) -> None:
+    """Stop the engine and free what it held, so that another can start in this process."""
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    with vllm_contained("stopping vLLM"):
+        llm.engine_core.shutdown()
+        cleanup_dist_env_and_memory()

@@ -1,0 +1,126 @@
+"""Which values a slot of the view may take: the anchors of the field's type, best first.
+
+A pure function of (E, T, k): no model is asked. Narrowing to the k best leaves a small model a choice it can make; with
+k unlimited every typed anchor of the log is offered. Ranking adds up the rarity of the words that an anchor's sentence
+shares with the field's description. An event that a later one supersedes counts half (much of it may still hold, so it
+is not dropped), and ties go to the later event.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from projection.anchors import Anchor, find_anchors, find_pattern, find_segments, is_line_value
+from projection.events import LoggedEvent
+from projection.task import Task, TaskField
+
+_SENTENCE_END = re.compile(r"\n|(?<=[.;!?])\s")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_AMOUNT = re.compile(r"[+-]?[$€£]?[0-9][0-9,]*(?:\.[0-9]+)?%?")
+NEAR_WEIGHT = 16  # a word of the anchor's sentence; one that stands right beside it counts double
+TYPE_WEIGHT = 8  # a word of the event's type, which names the document but says less than the sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value a slot may take, with the event it is cited from and its rank score."""
+
+    value: str
+    position: int
+    score: int
+
+
+def field_anchors(field: TaskField, event: LoggedEvent) -> tuple[Anchor, ...]:
+    """The anchors of one event that a field may take: matches of its pattern, or anchors of its type."""
+    if field.pattern is not None:
+        return find_pattern(event.text, field.pattern, event.position)
+    if field.type == "text":
+        return find_segments(event.text, event.position)
+    anchors = find_anchors(event.text, event.position)
+    return tuple(a for a in anchors if a.kind == field.type and is_line_value(a.value))
+
+
+def rank_candidates(
+    events: Sequence[LoggedEvent], task: Task, limit: int | None
+) -> dict[str, tuple[Candidate, ...]]:
+    """For each field, its distinct candidate values, best first, at most `limit` of them (None: all).
+
+    Each value is cited from its best-ranked place. Amounts that are equal as numbers are one value. Under a limit, an
+    anchor whose sentence shares no word with the description is not offered: `unknown` is the better answer there.
+    """
+    superseded = _superseded_positions(events)
+    age = {event.position: 2 if event.position in superseded else 1 for event in events}
+    rarity = _rarity(events)
+    sentences = {event.position: _sentence_starts(event.text) for event in events}
+    ranked = {}
+    for field in task.fields:
+        wanted = {word: rarity[word] for word in words(field.description) if word in rarity}
+        scored = [
+            Candidate(a.value, a.position, _score(a, event, sentences[event.position], wanted) // age[event.position])
+            for event in events
+            for a in field_anchors(field, event)
+        ]
+        scored.sort(key=lambda c: (-c.score, -c.position, -len(c.value), c.value))
+        if limit is not None:
+            scored = [candidate for candidate in scored if candidate.score > 0]
+        ranked[field.name] = _distinct_values(scored)[:limit]
+    return ranked
+
+
+def words(text: str) -> list[str]:
+    """Lower-case word stems of a text; single letters and digits are left out."""
+    return [_stem(match[0]) for match in _WORD.finditer(text.replace("_", " "))]
+
+
+def _distinct_values(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(_as_number(candidate.value), candidate)
+    return tuple(first.values())
+
+
+def _as_number(value: str) -> str:
+    """A spelling in which equal amounts are equal: no grouping commas, no zero cents."""
+    return re.sub(r"\.0+(?![0-9])", "", value.replace(",", "")) if _AMOUNT.fullmatch(value) else value
+
+
+def _score(anchor: Anchor, event: LoggedEvent, starts: Sequence[int], wanted: Mapping[str, int]) -> int:
+    """Rarity-weighted overlap of the anchor's sentence with the wanted words, nearer words weighing up to double."""
+    index = bisect_right(starts, anchor.start)
+    end = starts[index] if index < len(starts) else len(event.text)
+    nearest: dict[str, int] = {}
+    for match in _WORD.finditer(event.text, starts[index - 1], max(end, anchor.end)):
+        word = _stem(match[0])
+        if word in wanted:
+            gap = max(anchor.start - match.end(), match.start() - anchor.end, 0)
+            nearest[word] = min(gap, nearest.get(word, gap))
+    near = sum(wanted[word] * (NEAR_WEIGHT + NEAR_WEIGHT * 10 // (10 + gap)) for word, gap in nearest.items())
+    typed = wanted.keys() & set(words(event.event.type)) - nearest.keys()
+    return near + sum(wanted[word] * TYPE_WEIGHT for word in typed)
+
+
+def _sentence_starts(text: str) -> list[int]:
+    return [0, *(match.end() for match in _SENTENCE_END.finditer(text))]
+
+
+def _stem(word: str) -> str:
+    lowered = word.lower()
+    return lowered[:-1] if len(lowered) > 3 and lowered.endswith("s") and not lowered.endswith("ss") else lowered
+
+
+def _rarity(events: Sequence[LoggedEvent]) -> dict[str, int]:
+    """Rarity of each word over the events: log2 of (events / events with the word), in eighths, plus one.
+
+    Integers only, so that a ranking is the same on every machine.
+    """
+    counts = Counter(word for event in events for word in set(words(event.text) + words(event.event.type)))
+    return {word: (len(events) ** 8 // count**8).bit_length() for word, count in counts.items()}
+
+
+def _superseded_positions(events: Sequence[LoggedEvent]) -> frozenset[int]:
+    targets = {link.event_id for e in events for link in e.event.links if link.kind == "supersedes"}
+    return frozenset(e.position for e in events if e.event.event_id in targets)

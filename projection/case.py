@@ -1,0 +1,127 @@
+"""The two jobs of the product, end to end: decide a case of the log and seal it; replay a sealed decision.
+
+Everything is read from and written to a `Store`; clock and randomness are arguments. A job that fails leaves the log as
+it was: the only write is the record's, at the very end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from projection import log
+from projection.decision import decide
+from projection.engine import Engine, Watch, unwatched
+from projection.errors import RequestError, VerificationError
+from projection.events import AUDIT_CASE_ID
+from projection.entry import Entry, Head, Salt, Stream
+from projection.log import Store
+from projection.projector import project
+from projection.record import AuditRecord, LogHead, build_record, parse_record
+from projection.replay import Divergence, Level, ReplayReport, ReplayTools, replay
+from projection.task import Task
+from projection.view import MemoryView, Omission, find_omissions
+from projection.view_grammar import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class SealedDecision:
+    """A decided case. `record_id` is the hash of the entry that holds the record."""
+
+    record_id: str
+    record: AuditRecord
+    view: MemoryView
+    omissions: tuple[Omission, ...]
+
+
+def decide_case(
+    store: Store,
+    stream: Stream,
+    engine: Engine,
+    task: Task,
+    budget_chars: int,
+    profile: Profile,
+    *,
+    now: Callable[[], str],
+    salt: Salt,
+    watch: Watch = unwatched,
+) -> SealedDecision:
+    """Project a case's whole log, decide from the view, seal the record.
+
+    now: the current time, RFC 3339. salt: 32 fresh random bytes. watch: told of "projection" and "decision".
+
+    Raises:
+        RequestError: no events, a budget or a log that does not fit, a task that cannot be used.
+        EngineError: the engine failed, or a completion did not end by itself.
+        VerificationError: the log's chain is broken, or an answer breaks the closed world.
+    """
+    head = store.head(stream)
+    events = log.read(store, stream, up_to=head.position)
+    if not events:
+        raise RequestError(f"case {stream.case_id!r} of tenant {stream.tenant_id!r} has no events; append some first")
+    projection = project(engine, events, task, budget_chars, profile, watch("projection"))
+    decision = decide(engine, task, projection.view, watch("decision"))
+    record = build_record(
+        tenant_id=stream.tenant_id,
+        case_id=stream.case_id,
+        log_head=LogHead(position=head.position, entry_hash=head.entry_hash),
+        events=events,
+        task=task,
+        budget_chars=budget_chars,
+        profile=profile,
+        identity=engine.identity,
+        projection=projection,
+        decision=decision,
+        sealed_at=now(),
+    )
+    event = record.to_event(f"decision-{salt().hex()[:32]}")
+    entry = log.append_record(store, stream.tenant_id, event, now=record.sealed_at, salt=salt)
+    return SealedDecision(entry.entry_hash, record, projection.view, find_omissions(projection.view, events))
+
+
+def replay_record(store: Store, record_id: str, level: Level, tools: ReplayTools) -> ReplayReport:
+    """Replay the sealed record with this id (or an unambiguous beginning of it).
+
+    Raises:
+        NotFoundError: no such record. RequestError: several begin so.
+        EngineError: the engine cannot be started or fails.
+    """
+    entry = log.find_record(store, record_id)
+    broken = _verify_chain(store, entry.stream, entry.head, "audit stream")
+    record = None if broken else _parse(entry)
+    if record is None:
+        found = broken or Divergence("R0", "record", "an audit record", "unreadable", index=entry.position)
+        return ReplayReport("DRIFT", {"R0": "DRIFT"}, found, None)
+    case = Stream(record.tenant_id, record.case_id)
+    head = Head(record.log_head.position, record.log_head.entry_hash)
+    broken = _verify_chain(store, case, head, "case stream")
+    events = [] if broken else log.read(store, case, up_to=head.position)
+    return replay(record, events, level, tools, broken)
+
+
+def load_record(store: Store, record_id: str) -> tuple[Entry, AuditRecord]:
+    """The entry and the record with this id (or an unambiguous beginning of it).
+
+    Raises:
+        NotFoundError, RequestError: as `log.find_record`. VerificationError: the entry holds no record.
+    """
+    entry = log.find_record(store, record_id)
+    return entry, parse_record(entry.text)
+
+
+def _verify_chain(store: Store, stream: Stream, head: Head, name: str) -> Divergence | None:
+    """What is wrong with the chain of a stream that should hold `head`; None when nothing is."""
+    verdict = log.verify(store.entries(stream), stream, expected_head=head)
+    if verdict.holds:
+        return None
+    return Divergence(
+        "R0", f"{name} chain", f"{head}", f"{verdict.head}", index=verdict.first_bad_position, detail=verdict.reason or ""
+    )
+
+
+def _parse(entry: Entry) -> AuditRecord | None:
+    try:
+        record = parse_record(entry.text)
+    except VerificationError:
+        return None
+    return record if record.case_id != AUDIT_CASE_ID and record.tenant_id == entry.stream.tenant_id else None

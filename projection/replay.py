@@ -1,0 +1,222 @@
+"""Replay: recompute a sealed decision, level by level, and name the first thing that differs.
+
+    R0  hash chain, digests, citations, budget                      needs nothing but the log
+    R1  prompt token ids and grammars from the log                  needs the tokenizer
+    R2  one teacher-forced prefill a call: every recorded token     needs the engine, one forward pass a call
+        is the highest-scoring one that the grammar allows there
+    R3  both calls generated again, compared byte for byte          needs the engine
+
+Each level includes those before it. On another engine identity R2 and R3 are INCOMPARABLE, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from projection.decision import prepare_decision, verify_decision
+from projection.engine import Completion, Engine, EngineIdentity, Tokenizer, Watch, unwatched
+from projection.errors import VerificationError
+from projection.events import LoggedEvent, events_digest
+from projection.grammar import Grammar
+from projection.projector import prepare_projection
+from projection.record import AuditRecord, RecordedCall, template_digest, view_digest
+from projection.task import Task, load_task
+from projection.view import MemoryView, verify_view
+from projection.view_grammar import Profile
+
+Level = Literal["R0", "R1", "R2", "R3"]
+LEVELS: tuple[Level, ...] = ("R0", "R1", "R2", "R3")
+Verdict = Literal["PASS", "DRIFT", "INCOMPARABLE"]
+CALLS = ("projection", "decision")
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first point where a replay and its record part.
+
+    what: the thing compared ("events_digest", "token_ids", ...). call: "projection", "decision" or None.
+    index: the 0-based place in a list of tokens or numbers, or the log position for a broken chain.
+    """
+
+    level: Level
+    what: str
+    recorded: Any
+    recomputed: Any
+    call: str | None = None
+    index: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay found. `levels` holds every level that was reached."""
+
+    verdict: Verdict
+    levels: Mapping[Level, Verdict]
+    first_divergence: Divergence | None
+    engine_identity: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTools:
+    """What the levels need, made only when a level needs it."""
+
+    tokenizer: Callable[[], Tokenizer]
+    engine: Callable[[], Engine]
+    watch: Watch = unwatched
+
+
+class _Diverged(Exception):
+    """Carries a divergence out of the comparison that met it; never leaves this module."""
+
+    def __init__(self, verdict: Verdict, divergence: Divergence) -> None:
+        super().__init__(divergence.what)
+        self.verdict: Verdict = verdict
+        self.divergence = divergence
+
+
+def replay(
+    record: AuditRecord, events: Sequence[LoggedEvent], level: Level, tools: ReplayTools, log_break: Divergence | None
+) -> ReplayReport:
+    """Replay a record up to a level against the events the log holds.
+
+    `log_break` is what verifying the hash chains found (None: they hold); it belongs to R0.
+    """
+    reached: dict[Level, Verdict] = {}
+    try:
+        task, view = _replay_r0(record, events, log_break)
+        reached["R0"] = "PASS"
+        if level >= "R1":
+            grammars = _replay_r1(record, events, task, view, tools.tokenizer())
+            reached["R1"] = "PASS"
+        if level >= "R2":
+            _replay_r2(record, grammars, _same_engine(record, "R2", tools), tools.watch)
+            reached["R2"] = "PASS"
+        if level >= "R3":
+            _replay_r3(record, grammars, _same_engine(record, "R3", tools), tools.watch)
+            reached["R3"] = "PASS"
+    except _Diverged as found:
+        reached[found.divergence.level] = found.verdict
+        return ReplayReport(found.verdict, reached, found.divergence, record.content.engine_identity)
+    return ReplayReport("PASS", reached, None, record.content.engine_identity)
+
+
+def _replay_r0(
+    record: AuditRecord, events: Sequence[LoggedEvent], log_break: Divergence | None
+) -> tuple[Task, MemoryView]:
+    """Everything that needs no tokenizer: chains, digests, and view and decision from their text alone."""
+    if log_break is not None:
+        raise _Diverged("DRIFT", log_break)
+    content = record.content
+    task = load_task(content.task, "the recorded task")
+    digests = {
+        "events_digest": (content.events_digest, events_digest(events)),
+        "task_digest": (content.task_digest, task.digest),
+        "engine_identity": (content.engine_identity, EngineIdentity(record.engine).digest),
+        "view_digest": (content.view_digest, view_digest(content.projection.text)),
+        "content_digest": (record.content_digest, content.digest),
+    }
+    for what, (recorded, recomputed) in digests.items():
+        _compare("R0", what, recorded, recomputed)
+    try:
+        view = verify_view(content.projection.text, events, task, content.budget.asked_chars)
+        decision = verify_decision(content.decision_call.text, task, view)
+    except VerificationError as exc:
+        raise _Diverged("DRIFT", Divergence("R0", "closed_world", "holds", "does not hold", detail=str(exc))) from exc
+    recorded_decision = content.decision.model_dump(mode="json")
+    reasons = [{"code": reason.code, "lines": list(reason.lines)} for reason in decision.reasons]
+    parsed = {"outcome": decision.outcome, "reasons": reasons, "rationale": decision.rationale}
+    _compare("R0", "decision", recorded_decision, parsed)
+    _compare("R0", "used_chars", content.budget.used_chars, view.num_chars)
+    return task, view
+
+
+def _replay_r1(
+    record: AuditRecord, events: Sequence[LoggedEvent], task: Task, view: MemoryView, tokenizer: Tokenizer
+) -> dict[str, Grammar]:
+    """Prompts, grammars and texts again from the log."""
+    content = record.content
+    recorded_tokenizer = record.engine.get("tokenizer_digest")
+    _compare("R1", "tokenizer_digest", recorded_tokenizer, tokenizer.digest, verdict="INCOMPARABLE")
+    _compare("R1", "template_digest", content.template_digest, template_digest(), verdict="INCOMPARABLE")
+    profile = Profile(content.profile.slot_candidates)
+    prepared = {
+        "projection": prepare_projection(tokenizer, events, task, content.budget.asked_chars, profile),
+        "decision": prepare_decision(tokenizer, task, view),
+    }
+    for call, recorded in _calls(record).items():
+        prompt_token_ids, grammar = prepared[call]
+        _compare_lists("R1", "prompt_token_ids", call, recorded.prompt_token_ids, prompt_token_ids)
+        _compare("R1", "grammar_digest", recorded.grammar_digest, grammar.digest, call=call)
+        _compare("R1", "text", recorded.text, tokenizer.decode(recorded.token_ids), call=call)
+    return {call: grammar for call, (_, grammar) in prepared.items()}
+
+
+def _replay_r2(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:
+    """Each recorded token is the best that the grammar allows, judged by one prefill over prompt and completion."""
+    for call, recorded in _calls(record).items():
+        watch(f"R2 {call}")
+        score = engine.score(recorded.prompt_token_ids, recorded.token_ids, grammars[call])
+        best = [position.best_token_id for position in score.positions]
+        _compare_lists("R2", "token_ids", call, recorded.token_ids, best)
+
+
+def _replay_r3(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:
+    """Both calls again, bit for bit."""
+    for call, recorded in _calls(record).items():
+        again = engine.generate(recorded.prompt_token_ids, recorded.max_tokens, grammars[call], watch(f"R3 {call}"))
+        _compare_lists("R3", "token_ids", call, recorded.token_ids, again.token_ids)
+        _compare("R3", "text", recorded.text, again.text, call=call)
+        _compare("R3", "finish_reason", recorded.finish_reason, again.finish_reason, call=call)
+        for what, recorded_values, values in _numbers(recorded, again):
+            _compare_lists("R3", what, call, recorded_values, values)
+
+
+def _numbers(recorded: RecordedCall, again: Completion) -> list[tuple[str, Sequence[Any], Sequence[Any]]]:
+    return [("logprobs", recorded.logprobs, again.logprobs), ("margins", recorded.margins, again.margins)]
+
+
+def _same_engine(record: AuditRecord, level: Level, tools: ReplayTools) -> Engine:
+    """The engine, if it is the one of the record."""
+    engine = tools.engine()
+    recorded, here = record.content.engine_identity, engine.identity.digest
+    if recorded != here:
+        fields = differing_fields(record.engine, engine.identity.fields)
+        detail = "the engines differ in " + ", ".join(fields)
+        raise _Diverged("INCOMPARABLE", Divergence(level, "engine_identity", recorded, here, detail=detail))
+    return engine
+
+
+def differing_fields(recorded: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the identity fields in which two engines differ, sorted."""
+    names = []
+    for key in sorted(recorded.keys() | here.keys()):
+        a, b = recorded.get(key), here.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            names += differing_fields(a, b, f"{prefix}{key}.")
+        elif a != b:
+            names.append(f"{prefix}{key}")
+    return names
+
+
+def _calls(record: AuditRecord) -> dict[str, RecordedCall]:
+    return {"projection": record.content.projection, "decision": record.content.decision_call}
+
+
+def _compare(
+    level: Level, what: str, recorded: Any, recomputed: Any, *, call: str | None = None, verdict: Verdict = "DRIFT"
+) -> None:
+    if recorded != recomputed:
+        raise _Diverged(verdict, Divergence(level, what, recorded, recomputed, call))
+
+
+def _compare_lists(level: Level, what: str, call: str, recorded: Sequence[Any], recomputed: Sequence[Any]) -> None:
+    """Compare element by element, so that the divergence names the first differing index."""
+    for index, (a, b) in enumerate(zip(recorded, recomputed, strict=False)):
+        if a != b:
+            raise _Diverged("DRIFT", Divergence(level, what, a, b, call, index))
+    if len(recorded) != len(recomputed):
+        index = min(len(recorded), len(recomputed))
+        raise _Diverged("DRIFT", Divergence(level, f"{what} length", len(recorded), len(recomputed), call, index))

@@ -1,0 +1,198 @@
+"""The task specification T: what is asked, which fields the view must fill, which outcomes and reasons exist.
+
+A task is YAML (hence also JSON). Unknown keys, duplicate keys and aliases are errors with their line; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import regex
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from projection.canonical import value_digest
+from projection.errors import TaskError
+
+FieldType = Literal["money", "percent", "date", "identifier", "integer", "text"]
+ReasonRule = Literal["none", "optional", "required"]
+MAX_TASK_BYTES = 262_144
+MAX_REASONS = 4  # Regulation B's comment 9(b)(2)-1: more than four reasons is not likely to help the applicant
+
+_Line = Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Label = Annotated[str, StringConstraints(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f:\[\]]+$")]
+_Code = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f:\[\]]+$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+_OutcomeName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,39}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TaskField(_Strict):
+    """One slot of the view's FACTS. `description` is the slot's label, in the words the documents use."""
+
+    name: _Name
+    type: FieldType
+    description: _Label
+    required: bool = True
+    pattern: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _pattern_compiles(self) -> Self:
+        if self.pattern is not None:
+            try:
+                regex.compile(self.pattern)
+            except regex.error as exc:
+                raise ValueError(f"pattern is not a regular expression: {exc}") from exc
+        return self
+
+
+class Outcome(_Strict):
+    """One decision of the closed list, and whether it must, may or cannot give reasons."""
+
+    name: _OutcomeName
+    reasons: ReasonRule = "optional"
+
+
+class Reason(_Strict):
+    """A principal reason that a decision may give."""
+
+    code: _Code
+    text: _Line
+
+
+class Provision(_Strict):
+    """A rule that a COMPLIANCE line may name."""
+
+    id: _Code
+    text: _Line
+
+
+class Task(_Strict):
+    """A task specification T."""
+
+    question: Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
+    fields: Annotated[list[TaskField], Field(min_length=1, max_length=64)]
+    outcomes: Annotated[list[Outcome], Field(min_length=1, max_length=32)]
+    reasons: Annotated[list[Reason], Field(max_length=128)] = []
+    provisions: Annotated[list[Provision], Field(max_length=128)] = []
+    policy: Annotated[str, StringConstraints(max_length=20_000)] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_outcomes(cls, data: Any) -> Any:
+        """`outcomes: [PAY, DENY]` is short for mappings with a name."""
+        if isinstance(data, dict) and isinstance(data.get("outcomes"), list):
+            return {**data, "outcomes": [{"name": o} if isinstance(o, str) else o for o in data["outcomes"]]}
+        return data
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        _refuse_duplicates("field name", [f.name for f in self.fields])
+        _refuse_duplicates("field description", [f.description for f in self.fields])
+        _refuse_duplicates("outcome", [o.name for o in self.outcomes])
+        _refuse_duplicates("reason code", [r.code for r in self.reasons])
+        _refuse_duplicates("provision id", [p.id for p in self.provisions])
+        if not self.reasons and any(o.reasons == "required" for o in self.outcomes):
+            raise ValueError("an outcome requires reasons, but the task lists none")
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of T; equal tasks have equal digests however their YAML is laid out."""
+        return value_digest("dpm/task/v1", self.model_dump(mode="json"))
+
+    def outcome(self, name: str) -> Outcome | None:
+        """The outcome of that name, or None."""
+        return next((o for o in self.outcomes if o.name == name), None)
+
+
+def parse_task(data: bytes | str, source: str = "task") -> Task:
+    """Parse and validate a task file.
+
+    Raises:
+        TaskError: with `line` where it is known and every problem in the message.
+    """
+    text = _task_text(data, source)
+    try:
+        _refuse_aliases(text, source)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is None:
+            raise TaskError(f"{source}: the task is empty; it needs question, fields and outcomes", line=1)
+        lines: dict[tuple[Hashable, ...], int] = {}
+        _walk(node, (), lines, source)
+        value = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as exc:
+        line = exc.problem_mark.line + 1 if exc.problem_mark else None
+        raise TaskError(f"{source}, line {line}: not valid YAML: {exc.problem}", line=line) from exc
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise TaskError(f"{source}: not valid YAML: {exc}", line=None) from exc
+    return load_task(value, source, lines)
+
+
+def load_task(value: Any, source: str = "task", lines: dict[tuple[Hashable, ...], int] | None = None) -> Task:
+    """Validate a task that is already a JSON value.
+
+    Raises:
+        TaskError: every problem, each with its place.
+    """
+    try:
+        return Task.model_validate(value)
+    except ValidationError as exc:
+        problems = [_problem(error["loc"], error["msg"], lines or {}) for error in exc.errors()]
+        text = "\n".join(f"{source}{f', line {line}' if line else ''}: {message}" for line, message in problems)
+        raise TaskError(text, line=problems[0][0]) from exc
+
+
+def _task_text(data: bytes | str, source: str) -> str:
+    if len(data) > MAX_TASK_BYTES:
+        raise TaskError(f"{source}: {len(data)} bytes; a task has at most {MAX_TASK_BYTES}", line=None)
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise TaskError(f"{source}: not UTF-8 at byte {exc.start}", line=data[: exc.start].count(b"\n") + 1) from exc
+
+
+def _refuse_aliases(text: str, source: str) -> None:
+    """Aliases can make a small file huge, and a task has no use for them."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            line = event.start_mark.line + 1 if event.start_mark else None
+            raise TaskError(f"{source}, line {line}: YAML aliases are not allowed; write the value out", line=line)
+
+
+def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashable, ...], int], source: str) -> None:
+    """Note the line of every value; refuse duplicate keys."""
+    line = node.start_mark.line + 1
+    lines[path] = line
+    if isinstance(node, yaml.MappingNode):
+        for key, child in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise TaskError(f"{source}, line {line}: a key must be a plain word", line=line)
+            key_line = key.start_mark.line + 1
+            if (*path, key.value) in lines:
+                raise TaskError(f"{source}, line {key_line}: key {key.value!r} stands twice", line=key_line)
+            _walk(child, (*path, key.value), lines, source)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            _walk(child, (*path, index), lines, source)
+
+
+def _problem(
+    loc: tuple[int | str, ...], message: str, lines: dict[tuple[Hashable, ...], int]
+) -> tuple[int | None, str]:
+    place = ".".join(str(part) for part in loc) or "task"
+    known = next((lines[loc[:n]] for n in range(len(loc), -1, -1) if loc[:n] in lines), None)
+    return known, f"{place}: {message.removeprefix('Value error, ')}"
+
+
+def _refuse_duplicates(what: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what} {', '.join(map(repr, twice))} stands twice")

@@ -1,0 +1,29 @@
+"""The options that commands share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.runtime import DEFAULT_BUDGET_CHARS, DEFAULT_DB, DEFAULT_TENANT
+
+Db = Annotated[Path, typer.Option("--db", help="The log: one SQLite file.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose log it is.")]
+AnyTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's streams.")]
+Case = Annotated[
+    str | None, typer.Option("--case", help="The case; by default the events' CloudEvents subject, or the file's name.")
+]
+AnyCase = Annotated[str | None, typer.Option("--case", help="Only this case's stream.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Engine = Annotated[str, typer.Option("--engine", help="vllm, transformers or scripted (no model; for trying out).")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="Engine configuration; by default gpu_configs/cpu.yaml.")
+]
+Budget = Annotated[int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1)]
+TaskFile = Annotated[Path, typer.Option("--task", help="Task specification, YAML or JSON.")]
+EventsFile = Annotated[Path, typer.Argument(help="CloudEvents 1.0 as JSON Lines or a JSON array.")]
+RecordId = Annotated[str, typer.Argument(help="A record's id, or an unambiguous beginning of it.")]
+
+__all__ = ["DEFAULT_BUDGET_CHARS", "DEFAULT_DB", "DEFAULT_TENANT"]

@@ -1,0 +1,144 @@
+"""The closed world: whatever sentence a model picks, the view verifies and keeps its budget."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from projection.errors import BudgetTooSmallError, RequestError, VerificationError
+from projection.events import LoggedEvent
+from projection.view import find_omissions, parse_view, verify_view
+from projection.view_grammar import Profile, build_view_grammar
+from tests.projection.cases import EVENTS, log_of, odd_logs, task
+from tests.projection.sentences import sentences
+
+LEAST = 525
+relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+
+
+def least_budget(events: list[LoggedEvent]) -> int:
+    with pytest.raises(BudgetTooSmallError) as caught:
+        build_view_grammar(events, task(), 1, Profile())
+    value = caught.value.fields["min_budget_chars"]
+    assert isinstance(value, int)
+    return value
+
+
+@given(st.data(), odd_logs | st.just(EVENTS), st.integers(0, 3000), st.sampled_from([1, 3, None]))
+@relaxed
+def test_every_sentence_verifies_and_keeps_the_budget(
+    data: st.DataObject, events: list[LoggedEvent], extra: int, slot_candidates: int | None
+) -> None:
+    budget = least_budget(events) + extra
+    grammar = build_view_grammar(events, task(), budget, Profile(slot_candidates)).grammar
+    text = data.draw(sentences(grammar))
+    view = verify_view(text, events, task(), budget)
+    assert len(text) <= grammar.max_chars <= budget
+    assert [fact.name for fact in view.facts] == [field.name for field in task().fields]
+
+
+def test_the_longest_sentence_can_be_reached() -> None:
+    """Else the budget would be kept by a loose bound and waste characters."""
+    grammar = build_view_grammar(EVENTS, task(), 1338, Profile()).grammar
+    longest = {name: grammar.longest(node) for name, node in grammar.rules.items()}
+    assert longest["root"] == grammar.max_chars
+    assert longest["head"] == 32 + 12
+
+
+def test_the_least_budget_works_and_one_less_does_not() -> None:
+    least = least_budget(EVENTS)
+    assert build_view_grammar(EVENTS, task(), least, Profile()).grammar.max_chars == least
+    with pytest.raises(BudgetTooSmallError, match=str(least)):
+        build_view_grammar(EVENTS, task(), least - 1, Profile())
+
+
+def test_a_larger_budget_leaves_room_for_more_lines() -> None:
+    small = build_view_grammar(EVENTS, task(), 900, Profile()).num_lines
+    large = build_view_grammar(EVENTS, task(), 5352, Profile()).num_lines
+    assert all(large[section] >= small[section] for section in small)
+    assert sum(large.values()) > sum(small.values())
+
+
+def test_a_case_without_events_is_refused() -> None:
+    with pytest.raises(RequestError, match="no events"):
+        build_view_grammar([], task(), 1338, Profile())
+
+
+def test_the_grammar_is_a_function_of_its_arguments() -> None:
+    one, two = (build_view_grammar(EVENTS, task(), 1338, Profile()).grammar for _ in range(2))
+    assert one.ebnf == two.ebnf
+    assert one.digest != build_view_grammar(EVENTS, task(), 1339 + 400, Profile()).grammar.digest
+
+
+def test_unknown_is_always_possible() -> None:
+    grammar = build_view_grammar(log_of("nothing to see"), task(), 1338, Profile()).grammar
+    assert grammar.ebnf.count('"unknown"') == len(task().fields)
+
+
+GOOD = """FACTS
+- monthly income: $6,100.00 [2]
+- debt-to-income ratio: 46.2% [3]
+- closing date: unknown
+- coverage ratio: 1.25x [2]
+- [2] Closing date 2026-05-08, coverage ratio 1.25x.
+REASONING
+- [2] the history has 24 and months.
+COMPLIANCE
+- [3] Policy 4.2: the limit is passed
+"""
+
+
+def test_a_view_is_read_from_its_text() -> None:
+    view = verify_view(GOOD, EVENTS, task(), 1338)
+    assert [(f.name, f.value, f.position) for f in view.facts] == [
+        ("income", "$6,100.00", 2), ("dti", "46.2%", 3), ("closing", None, None), ("ratio", "1.25x", 2)
+    ]  # fmt: skip
+    assert [(line.number, line.section, line.position) for line in view.lines[4:]] == [
+        (5, "FACTS", 2), (6, "REASONING", 2), (7, "COMPLIANCE", 3)
+    ]  # fmt: skip
+    assert view.lines[6].provision_id == "Policy 4.2"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("$6,100.00 [2]", "$6,100.00 [1]", "no money of event"),
+        ("$6,100.00 [2]", "$6,100.00 [9]", "does not have"),
+        ("$6,100.00 [2]", "$6,100 [2]", "no money of event"),
+        ("$6,100.00 [2]", "46.2% [3]", "no money of event"),
+        ("$6,100.00 [2]", "$6,100.00", "neither a cited value nor unknown"),
+        ("46.2% [3]\n", "6.2% [3]\n", "no percent of event"),
+        ("has 24 and", "has 25 and", "does not stand"),
+        ("- [2] the", "- [3] the", "does not stand"),
+        ("- [2] the", "- the", "free line"),
+        ("- [2] the", "- [7] the", "does not have"),
+        ("- [2] Closing", "- [1] Closing", "no sentence of event"),
+        ("ratio 1.25x.", "ratio 1.25x", "no sentence of event"),
+        ("has 24 and", "has \u00bd and", "outside any anchor"),
+        ("has 24 and", "has \u0662 and", "outside any anchor"),
+        ("Policy 4.2:", "Policy 9.9:", "provision"),
+        ("- closing date: unknown\n", "", "closing date"),
+        ("REASONING\n", "", "wrong place"),
+        ("COMPLIANCE\n", "COMPLIANCE\nCOMPLIANCE\n", "wrong place"),
+        ("FACTS\n", "FACTS\nREASONING\n", "wrong place"),
+        ("passed\n", "passed", "line feed"),
+    ],
+)
+def test_a_view_that_breaks_the_closed_world_is_found(old: str, new: str, why: str) -> None:
+    assert old in GOOD
+    with pytest.raises(VerificationError, match=why):
+        verify_view(GOOD.replace(old, new, 1), EVENTS, task(), 1338)
+
+
+def test_a_view_over_its_budget_is_found() -> None:
+    with pytest.raises(VerificationError, match="budget"):
+        verify_view(GOOD, EVENTS, task(), len(GOOD) - 1)
+    assert verify_view(GOOD, EVENTS, task(), len(GOOD)).num_chars == len(GOOD)
+
+
+def test_omissions_are_the_anchors_that_the_view_leaves_out() -> None:
+    omitted = {o.value: o.positions for o in find_omissions(parse_view(GOOD, task()), EVENTS)}
+    assert omitted == {
+        "$7,250.00": (1,), "38.5%": (1,), "****8812": (3,), "99": (3,), "$1.00": (3,)
+    }  # fmt: skip
