@@ -100,7 +100,8 @@ def measure_append(folder: Path, num_batches: int) -> AppendResult:
             turns: list[tuple[list[float], Callable[[], None]]] = [(log_s, append_to_log), (bare_s, append_bare)]
             for seconds, work in turns if number % 2 else reversed(turns):
                 seconds.append(timed(work))
-            say(f"\rappend: batch {number + 1} of {num_batches}")
+            if number % 10 == 9:
+                say(f"\rappend: batch {number + 1} of {num_batches}")
     say("\n")
     check_same_rows(log_path, bare_path, num_batches * BATCH_EVENTS)
     log_ms, bare_ms = (statistics.median(seconds) * 1000 for seconds in (log_s, bare_s))
@@ -164,8 +165,13 @@ def verify_one(path: str, expected_head: str) -> None:
             verdicts.append(verify_stream(store, STREAM, expected_head=head))
             seconds.append(time.perf_counter() - start)
     say("\n")
-    found = {"holds": all(verdict.holds for verdict in verdicts), "num_entries": verdicts[0].num_entries}
-    found |= {"reason": verdicts[0].reason, "wall_s": statistics.median(seconds), "peak_rss_bytes": peak_rss_bytes()}
+    found = {
+        "holds": all(verdict.holds for verdict in verdicts),
+        "num_entries": verdicts[0].num_entries,
+        "reason": verdicts[0].reason,
+        "wall_s": statistics.median(seconds),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
     print(json.dumps(found))
 
 

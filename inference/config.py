@@ -67,7 +67,7 @@ class EngineConfig(_Section):
     max_model_len: PositiveInt
     max_num_seqs: PositiveInt
     num_threads: PositiveInt
-    kv_cache_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    kv_cache_gib: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)]
     attention: AttentionConfig
     projection: ProjectionConfig
@@ -106,7 +106,7 @@ def _repeated_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
 
 
 def _first_problem(path: Path, root: yaml.Node | None, error: ValidationError) -> ConfigurationError:
-    problem = error.errors()[0]
+    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")  # a typo is also a missing key
     keys = [str(part) for part in problem["loc"]]
     key, line = ".".join(keys), _line_of(root, keys)
     template = PROBLEMS.get(problem["type"], "{key!r}: {message}")

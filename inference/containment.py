@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from projection.errors import DpmError, EngineError
 
-FOREIGN_ERRORS = (
+FOREIGN_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, OSError, ImportError, MemoryError,
 )  # fmt: skip
 
@@ -28,13 +28,14 @@ def contained(what: str, *more_errors: type[Exception]) -> Iterator[None]:
     Raises:
         EngineError: `what` failed; `from` the foreign error. Errors of our own pass.
     """
+    errors = (*FOREIGN_ERRORS, *more_errors)
     try:
         with _stdout_on_stderr(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except DpmError:
         raise
-    except (*FOREIGN_ERRORS, *more_errors) as exc:
+    except errors as exc:
         raise EngineError(f"{what} failed: {type(exc).__name__}: {exc}") from exc
 
 

@@ -35,7 +35,7 @@ def register() -> None:
     register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{InvariantCPUAttentionBackend.__name__}")
 
 
-class InvariantCPUAttentionBackend(CPUAttentionBackend):
+class InvariantCPUAttentionBackend(CPUAttentionBackend):  # type: ignore[misc]  # vllm is not analysed
     """vLLM's CPU attention with metadata that keep tokens apart."""
 
     @staticmethod
@@ -43,7 +43,7 @@ class InvariantCPUAttentionBackend(CPUAttentionBackend):
         return InvariantCPUAttentionMetadataBuilder
 
 
-class InvariantCPUAttentionMetadataBuilder(CPUAttentionMetadataBuilder):
+class InvariantCPUAttentionMetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]  # as above
     """Builds the stock metadata for a step in which every token is a request.
 
     Raises:
@@ -61,7 +61,9 @@ class InvariantCPUAttentionMetadataBuilder(CPUAttentionMetadataBuilder):
                 variable="VLLM_CPU_ATTN_SPLIT_KV",
             )
         if self.is_cross_attention or self.is_encoder_only_attention:
-            raise ConfigurationError("invariant attention knows causal self-attention only, not encoders", layers=layer_names)
+            raise ConfigurationError(
+                "invariant attention knows causal self-attention only, not encoders", layers=layer_names
+            )
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False

@@ -1,15 +1,17 @@
-"""Grammars at the level of tokens: which token ids a `Grammar` allows next, by xgrammar.
+"""Grammars at the level of tokens: which token ids a `Grammar` allows next, and which of them is best.
 
-vLLM compiles its own copy of a grammar for generation; this one, built from the same tokenizer, the same vocabulary
-size and the same end-of-turn ids, serves scoring and the transformers engine. xgrammar and torch are imported when a
-grammar is first compiled.
+Owns xgrammar's compiler and matcher, and greedy choice under a bitmask. vLLM compiles its own copy of a grammar for
+generation; this one, built from the same tokenizer, vocabulary size and end-of-turn ids, serves scoring and the
+transformers engine. xgrammar and torch are imported when they are first used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from projection.engine import ScoredPosition
 from projection.errors import EngineError
 from projection.grammar import Grammar
 
@@ -91,15 +93,54 @@ def completion_bitmask(matcher: TokenMatcher, token_ids: Sequence[int]) -> torch
     return torch.cat(rows)
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenToken:
+    """One greedy choice among allowed tokens; margin is None where only one was allowed."""
+
+    token_id: int
+    logprob: float
+    margin: float | None
+
+
+def choose(logits: torch.Tensor, bitmask: torch.Tensor) -> ChosenToken:
+    """The highest-scoring allowed token of one row of logits, which is overwritten: (1, vocab_size), float32."""
+    (token_id,) = best_allowed(logits, bitmask)
+    if token_id < 0:
+        raise EngineError("the grammar allows no token here: it is not the grammar of this tokenizer")
+    logprobs = logits.log_softmax(dim=-1)[0]
+    best, second = logprobs.topk(2).values.tolist()
+    return ChosenToken(token_id, float(logprobs[token_id]), None if second == float("-inf") else best - second)
+
+
 def best_allowed(logits: torch.Tensor, bitmask: torch.Tensor) -> list[int]:
     """The highest-scoring allowed token of each row, the lowest id among equals; -1 where nothing is allowed.
 
-    Overwrites `logits` (num_rows, vocab_size), float32.
+    Overwrites `logits` (num_rows, vocab_size), float32: forbidden tokens become minus infinity.
+
+    Raises:
+        EngineError: a logit is not a number.
     """
     import torch
     import xgrammar
 
+    if bool(logits.isnan().any()):
+        raise EngineError("the model computed logits that are not numbers: its weights or its kernels are broken")
     xgrammar.apply_token_bitmask_inplace(logits, bitmask)
     best = logits.argmax(dim=-1)
     best_token_ids: list[int] = torch.where(bitmask.any(dim=-1), best, -1).tolist()
     return best_token_ids
+
+
+def score_positions(token_ids: Sequence[int], logits: torch.Tensor, bitmask: torch.Tensor) -> Iterator[ScoredPosition]:
+    """Judge recorded tokens by the logits of their positions (num_tokens, vocab_size), float32; overwrites them."""
+    logprobs = logits.log_softmax(dim=-1)
+    best_token_ids = best_allowed(logits, bitmask)
+    for token_id, best_token_id, row in zip(token_ids, best_token_ids, logprobs, strict=True):
+        logprob = float(row[token_id]) if 0 <= token_id < len(row) else float("-inf")
+        yield ScoredPosition(token_id, best_token_id, logprob)
+
+
+def known_token_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Recorded tokens as a model can read them. One that it lacks is refused by the matcher, so what stands in for it
+    only feeds positions after it, where nothing is allowed."""
+    return [token_id if 0 <= token_id < vocab_size else 0 for token_id in token_ids]

@@ -29,7 +29,7 @@ from inference.identity import (
     weights_fields,
 )
 from inference.request_checks import check_generate, check_score
-from inference.token_grammar import GrammarCompiler, best_allowed, completion_bitmask
+from inference.token_grammar import GrammarCompiler, completion_bitmask, known_token_ids, score_positions
 from inference.tokenizer import PinnedTokenizer
 from projection.engine import Completion, EngineIdentity, Progress, Score, ScoredPosition
 from projection.errors import EngineError
@@ -78,7 +78,12 @@ class VllmEngine:
         tokenizer = PinnedTokenizer(weights_dir)
         environ = vllm_runtime.prepare_environment(config)
         llm = vllm_runtime.start(config, weights_dir)
-        fields = {"kind": "vllm", "tokenizer_digest": tokenizer.digest, "weights": weights_fields(manifest), **_engine_fields(llm, config, environ)}
+        fields = {
+            "kind": "vllm",
+            "tokenizer_digest": tokenizer.digest,
+            "weights": weights_fields(manifest),
+            **_engine_fields(llm, config, environ),
+        }
         return cls(llm, tokenizer, EngineIdentity(fields), config)
 
     @property
@@ -227,9 +232,7 @@ class VllmEngine:
         """
         import torch
 
-        # A token that the model lacks is refused by the matcher; what stands in for it only feeds positions after it.
-        known = [token_id if 0 <= token_id < self._vocab_size else 0 for token_id in completion_token_ids[:-1]]
-        token_ids = [*prompt_token_ids, *known]
+        token_ids = [*prompt_token_ids, *known_token_ids(completion_token_ids[:-1], self._vocab_size)]
         steps: list[torch.Tensor] = []
         hook = self._model.register_forward_hook(lambda _module, _inputs, output: steps.append(output))
         try:
@@ -250,11 +253,7 @@ class VllmEngine:
             rows = slice(first, first + MAX_LOGITS_ROWS)
             with torch.inference_mode():
                 logits = self._model.compute_logits(hidden_states[rows]).float()
-                logprobs = logits.log_softmax(dim=-1)
-                best_token_ids = best_allowed(logits, bitmask[rows])
-            for token_id, best_token_id, row in zip(token_ids[rows], best_token_ids, logprobs, strict=True):
-                logprob = float(row[token_id]) if 0 <= token_id < self._vocab_size else float("-inf")
-                yield ScoredPosition(token_id, best_token_id, logprob)
+                yield from score_positions(token_ids[rows], logits, bitmask[rows])
 
 
 def _margin(entry: Mapping[int, Logprob]) -> float | None:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def prepare_environment(config: EngineConfig) -> dict[str, str]:
     os.environ.update(required)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    _require_unread()
+    _require_unread(required)
     return dict(os.environ)
 
 
@@ -82,16 +83,17 @@ def _require_agreement(required: Mapping[str, str], environ: Mapping[str, str]) 
             )
 
 
-def _require_unread() -> None:
+def _require_unread(required: Mapping[str, str]) -> None:
     """An earlier import of vLLM may have kept values that `os.environ` no longer has."""
     if "vllm" not in sys.modules:
         return
     from vllm import envs
 
-    for name, read in envs.environment_variables.items():
-        if name in os.environ and name.startswith("VLLM_") and getattr(envs, name) != read():
+    for name in required.keys() & envs.environment_variables.keys():
+        kept = getattr(envs, name)
+        if kept != envs.environment_variables[name]():
             raise ConfigurationError(
-                f"vLLM was imported before with {name}={getattr(envs, name)!r}; start a new process", variable=name
+                f"vLLM was imported before with {name}={kept!r}; start a new process", variable=name, found=repr(kept)
             )
 
 
@@ -99,9 +101,8 @@ def _require_unread() -> None:
 def vllm_contained(what: str) -> Iterator[None]:
     """As `containment.contained`, knowing vLLM's own errors. vLLM must be importable."""
     from vllm.exceptions import VLLMError
-    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-    with contained(what, VLLMError, EngineDeadError, EngineGenerateError):
+    with contained(what, VLLMError):
         yield
 
 
@@ -109,9 +110,11 @@ def start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
     """Start vLLM in this process; `prepare_environment` has run.
 
     Raises:
-        ConfigurationError: another engine lives in this process, or vLLM was imported with other plugins.
+        ConfigurationError: vLLM is not installed, an engine lives in this process already, or another plugin does.
         EngineError: vLLM cannot start.
     """
+    if find_spec("vllm") is None:
+        raise ConfigurationError("vLLM is not installed: run the set-up, or ask for the transformers engine")
     environ = dict(os.environ)
     try:
         with contained("importing vLLM"):

@@ -21,7 +21,7 @@ from projection.projector import Call, run_call
 from projection.prompt import render_decision
 from projection.task import MAX_REASONS, Outcome, Task
 from projection.view import MemoryView
-from projection.view_grammar import MAX_OWN_ANCHOR_CHARS, ordered_choice, own_words, word_rules
+from projection.view_grammar import MAX_OWN_ANCHOR_CHARS, own_words, word_rules
 
 _REASON = re.compile(r"Reason: (?P<code>.+?)(?P<cites>(?: \[L[1-9][0-9]*\]){1,2})")
 _CITE = re.compile(r"\[L([0-9]+)\]")
@@ -75,8 +75,7 @@ def build_decision_grammar(task: Task, view: MemoryView) -> Grammar:
     rules = word_rules()
     cite = alt(*(f" [L{line.number}]" for line in view.lines))
     rules["cites"] = seq(cite, opt(cite))
-    given = [seq(f"Reason: {reason.code}", Ref("cites"), "\n") for reason in task.reasons]
-    rules.update(ordered_choice("reasons", given, MAX_REASONS, fill=False))
+    rules.update(_reason_rules([reason.code for reason in task.reasons]))
     rules["rationale"] = seq("Rationale: ", own_words(_view_values(view)), "\n")
     outcomes = [seq(f"Outcome: {outcome.name}\n", *_reasons_of(outcome, task)) for outcome in task.outcomes]
     return Grammar({"root": seq(Alt(tuple(outcomes)), Ref("rationale")), **rules})
@@ -103,6 +102,21 @@ def verify_decision(text: str, task: Task, view: MemoryView) -> Decision:
             raise VerificationError(f"the rationale says {anchor.value!r}, which is no value of the view",
                                     value=anchor.value)  # fmt: skip
     return Decision(text, outcome.name, reasons, rationale)
+
+
+def _reason_rules(codes: Sequence[str]) -> dict[str, Node]:
+    """`reasons_<i>_<n>`: one to n reasons from index i on, in the task's order and none twice.
+
+    Each rule takes the reason at its index, and maybe later ones, or passes it by.
+    """
+    rules: dict[str, Node] = {}
+    for room in range(1, MAX_REASONS + 1):
+        for index, code in enumerate(codes):
+            last = index + 1 == len(codes)
+            line = seq(f"Reason: {code}", Ref("cites"), "\n")
+            taken = line if last or room == 1 else seq(line, opt(Ref(f"reasons_{index + 1}_{room - 1}")))
+            rules[f"reasons_{index}_{room}"] = taken if last else Alt((taken, Ref(f"reasons_{index + 1}_{room}")))
+    return rules
 
 
 def _reasons_of(outcome: Outcome, task: Task) -> list[Node]:

@@ -93,7 +93,15 @@ class Grammar:
 
     def longest(self, node: Node) -> int:
         """Characters of the longest text that `node` can produce."""
-        return _longest(node, self.rules, {})
+        return _longest(node, self.rules, self._rule_lengths)
+
+    @cached_property
+    def _rule_lengths(self) -> dict[str, int]:
+        """The longest text of each rule. Rules that refer to later rules are the most, so the last comes first."""
+        known: dict[str, int] = {}
+        for name in reversed(self.rules):
+            _longest(Ref(name), self.rules, known)
+        return known
 
     @cached_property
     def ebnf(self) -> str:

@@ -44,7 +44,7 @@ def prepare_projection(
     Raises:
         RequestError: no events, or a budget below the mandatory lines.
     """
-    grammar = build_view_grammar(events, task, budget_chars, profile).grammar
+    grammar = build_view_grammar(events, task, budget_chars, profile)
     return render_projection(tokenizer, events, task, budget_chars), grammar
 
 

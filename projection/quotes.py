@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MIN_QUOTE_CHARS, MAX_QUOTE_CHARS = 8, 100
+MIN_QUOTE_CHARS, MAX_QUOTE_CHARS = 12, 80
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])\s+|;\s+")
 _PART_END = re.compile(r",\s+")
 

@@ -213,6 +213,7 @@ def template_digest() -> str:
         "version": TEMPLATE_VERSION,
         "projection_system": prompt.PROJECTION_SYSTEM,
         "decision_system": prompt.DECISION_SYSTEM,
+        "openers": list(view_grammar.OPENERS),
         "intro_words": list(view_grammar.INTRO_WORDS),
         "next_words": list(view_grammar.NEXT_WORDS),
         "word_chars": [view_grammar.LETTERS, view_grammar.WORD_MARKS],

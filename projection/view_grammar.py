@@ -2,7 +2,7 @@
 
     FACTS
     - <field description>: <anchor> [i]   one line per field, or `unknown`
-    - [i] <sentence of event i>           further facts, events in order, while the budget lasts
+    - [i] <sentence of event i>           further facts: one sentence out of each stretch of the log
     REASONING
     - [i] <words>
     COMPLIANCE
@@ -10,8 +10,9 @@
 
 Words are a sentence of event i, verbatim, or the model's own. In its own words every digit is part of an anchor of
 event i, and an anchor stands between two words of a closed list, so that no neighbour can turn it into another value
-("March" + "5" never becomes a date). The number of free lines is what B leaves room for at their longest: no sentence of
-the grammar is longer than B characters.
+("March" + "5" never becomes a date). The numbers of lines are what B leaves room for at their longest: no sentence of
+the grammar is longer than B characters. Further facts run through the whole log in order, as many as fit: the log's
+sentences are cut into that many equal stretches, and each line takes one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ UNKNOWN = "unknown"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + "".join(
     chr(code) for code in range(0xC0, 0x100) if code not in (0xD7, 0xF7)
 )
-WORD_MARKS = " '-/&"
+WORD_MARKS = " '"
+OPENERS = ("The", "This", "That", "These", "It", "Both", "No", "Since", "Because", "After", "Before", "Although", "As", "So")
 INTRO_WORDS = (
     "is", "was", "are", "of", "at", "to", "from", "for", "on", "in", "by", "with", "under", "over", "about", "below",
     "above", "has", "had", "shows", "states", "reports", "totals", "exceeds", "equals", "number", "dated", "since",
@@ -39,8 +41,7 @@ INTRO_WORDS = (
 NEXT_WORDS = ("and", "or", "with", "for", "per", "as", "which", "while", "but", "in", "on", "from", "to", "by", "of")
 HEAD_CHARS, TAIL_CHARS, WORD_END_CHARS = 32, 12, 12
 MAX_OWN_ANCHOR_CHARS = 24  # a longer anchor still fills a slot; in own words its room would cost every line
-MAX_LINES = {"facts": 32, "reasoning": 12, "compliance": 12}
-_FILL_ORDER = ("facts", "reasoning", "facts", "compliance")
+MAX_LINES = 12  # of REASONING, and of COMPLIANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,9 @@ class Profile:
     slot_candidates: int | None = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ViewGrammar:
-    """A grammar for views of at most `budget_chars` characters, and the free lines it leaves room for."""
-
-    grammar: Grammar
-    num_lines: Mapping[str, int]
-
-
 def build_view_grammar(
     events: Sequence[LoggedEvent], task: Task, budget_chars: int, profile: Profile
-) -> ViewGrammar:
+) -> Grammar:
     """Build the grammar of every view of `events` for `task` within `budget_chars`.
 
     Raises:
@@ -73,17 +66,19 @@ def build_view_grammar(
     if not events:
         raise RequestError("the case has no events; append some first")
     rules = _shared_rules(events, task, rank_candidates(events, task, profile.slot_candidates))
-    counts = {"facts": 0, "reasoning": 1, "compliance": 1 if task.provisions else 0}
-    grammar = _view(rules, events, task, counts)
-    if grammar.max_chars > budget_chars:
+    least = _view(rules, events, task, num_reasoning=1, num_compliance=1, facts_chars=0)
+    if least.max_chars > budget_chars:
         raise BudgetTooSmallError(
             f"a budget of {budget_chars} characters cannot hold the mandatory lines of this task; "
-            f"the least that works is {grammar.max_chars}",
+            f"the least that works is {least.max_chars}",
             budget_chars=budget_chars,
-            min_budget_chars=grammar.max_chars,
+            min_budget_chars=least.max_chars,
         )
-    counts = _fill(grammar, events[-1].position, counts, budget_chars)
-    return ViewGrammar(_view(rules, events, task, counts), counts)
+    spare_chars = budget_chars - least.max_chars
+    more_reasoning, more_compliance = _more_lines(least, spare_chars // 2)
+    counts = {"num_reasoning": 1 + more_reasoning, "num_compliance": 1 + more_compliance}
+    facts_chars = budget_chars - _view(rules, events, task, **counts, facts_chars=0).max_chars
+    return _view(rules, events, task, **counts, facts_chars=facts_chars)
 
 
 def own_words(values: Sequence[str]) -> Node:
@@ -95,7 +90,8 @@ def own_words(values: Sequence[str]) -> Node:
 def word_rules() -> dict[str, Node]:
     """The rules that `own_words` refers to.
 
-    A stretch of words begins with a letter and ends at a word's end: behind its last character no new word begins, and
+    A statement opens with a word of a closed list, which leaves other beginnings to sentences of the event. A stretch
+    of words ends at a word's end: behind its last character no new word begins, and
     the word it stands in may take `WORD_END_CHARS` letters more. No two marks stand side by side but a comma's space.
     """
     end = Chars(LETTERS, 0, WORD_END_CHARS)
@@ -106,7 +102,7 @@ def word_rules() -> dict[str, Node]:
         comma = seq(", ", letter, Ref(f"in_word_{left - 3}")) if left >= 3 else None
         goes_on = seq(letter, Ref(f"in_word_{left - 1}"))
         rules[f"in_word_{left}"] = Rep(Alt(tuple(n for n in (goes_on, begun, comma) if n is not None)), 0, 1)
-    rules["head"] = seq(letter, Ref(f"in_word_{HEAD_CHARS - 1}"))
+    rules["head"] = seq(alt(*OPENERS), " ", letter, Ref(f"in_word_{HEAD_CHARS - 1}"))
     rules["tail"] = seq(" ", alt(*NEXT_WORDS), " ", letter, Ref(f"in_word_{TAIL_CHARS - 1}"))
     return rules
 
@@ -139,56 +135,56 @@ def _event_rules(event: LoggedEvent) -> dict[str, Node]:
     return {f"quote{position}": alt(*quotes), f"words{position}": Alt((Ref(f"quote{position}"), own))}
 
 
-def ordered_choice(name: str, items: Sequence[Node], count: int, *, fill: bool) -> dict[str, Node]:
-    """Rules for one to `count` of the items, in their order and none twice; the start rule is `<name>_0_<count>`.
-
-    `<name>_<i>_<n>` takes item i and then up to n - 1 later ones, or passes it by. fill: it goes on until it has `count`
-    items or the last one.
-    """
-    rules: dict[str, Node] = {}
-    for room in range(1, count + 1):
-        for index, item in enumerate(items):
-            last = index + 1 == len(items)
-            rest = Ref(f"{name}_{index + 1}_{room - 1}")
-            taken = item if last or room == 1 else seq(item, rest if fill else opt(rest))
-            rules[f"{name}_{index}_{room}"] = taken if last else Alt((taken, Ref(f"{name}_{index + 1}_{room}")))
-    return rules
-
-
 def _short_values(anchors: Sequence[Anchor]) -> list[str]:
     return list(dict.fromkeys(a.value for a in anchors if len(a.value) <= MAX_OWN_ANCHOR_CHARS))
 
 
-def _view(rules: Mapping[str, Node], events: Sequence[LoggedEvent], task: Task, counts: Mapping[str, int]) -> Grammar:
-    positions = [e.position for e in events if f"quote{e.position}" in rules]
-    facts = [seq(f"- [{position}] ", Ref(f"quote{position}"), "\n") for position in positions]
-    num_facts = counts["facts"] if facts else 0
+def _view(
+    rules: Mapping[str, Node],
+    events: Sequence[LoggedEvent],
+    task: Task,
+    *,
+    num_reasoning: int,
+    num_compliance: int,
+    facts_chars: int,
+) -> Grammar:
+    quotes = [f"- [{event.position}] {quote}\n" for event in events for quote in find_quotes(event.text)]
+    facts = [alt(*stretch) for stretch in cut_to_fit(quotes, facts_chars)]
     root = seq(
         "FACTS\n",
         *(Ref(f"slot{index}") for index in range(len(task.fields))),
-        *([Ref(f"facts_0_{num_facts}")] if num_facts else []),
+        *facts,
         "REASONING\n",
-        Rep(Ref("line"), 1, counts["reasoning"]),
+        Rep(Ref("line"), 1, num_reasoning),
         "COMPLIANCE\n",
-        *([Rep(Ref("ruling"), 1, counts["compliance"])] if task.provisions else []),
+        *([Rep(Ref("ruling"), 1, num_compliance)] if task.provisions else []),
     )
-    return Grammar({"root": root, **rules, **ordered_choice("facts", facts, num_facts, fill=True)})
+    return Grammar({"root": root, **rules})
 
 
-def _fill(grammar: Grammar, last_position: int, counts: Mapping[str, int], budget_chars: int) -> dict[str, int]:
-    """Add free lines in turn as long as the longest sentence stays within the budget."""
-    quotes = [grammar.longest(node) for name, node in grammar.rules.items() if name.startswith("quote")]
-    costs = {
-        "facts": max(quotes) + len(f"- [{last_position}] \n") if quotes else 0,
-        "reasoning": grammar.longest(Ref("line")),
-        "compliance": grammar.longest(Ref("ruling")) if "ruling" in grammar.rules else 0,
-    }
-    filled, left, grew = dict(counts), budget_chars - grammar.max_chars, True
+def cut_to_fit(lines: Sequence[str], room_chars: int) -> list[Sequence[str]]:
+    """Cut the lines into as many equal stretches as can each give one line to a room of `room_chars` characters."""
+    longest = max(map(len, lines), default=0)
+    count = min(room_chars // longest, len(lines)) if longest else 0
+    while count < len(lines) and sum(max(map(len, s)) for s in _stretches(lines, count + 1)) <= room_chars:
+        count += 1
+    return _stretches(lines, count)
+
+
+def _stretches(lines: Sequence[str], count: int) -> list[Sequence[str]]:
+    return [lines[k * len(lines) // count : (k + 1) * len(lines) // count] for k in range(count)]
+
+
+def _more_lines(grammar: Grammar, room_chars: int) -> tuple[int, int]:
+    """How many REASONING and COMPLIANCE lines more fit into a room at their longest, in turn."""
+    costs = [grammar.longest(Ref(name)) if name in grammar.rules else 0 for name in ("line", "ruling")]
+    more = [0, 0]
+    grew = True
     while grew:
         grew = False
-        for section in _FILL_ORDER:
-            if filled[section] < MAX_LINES[section] and 0 < costs[section] <= left:
-                filled[section] += 1
-                left -= costs[section]
+        for section, cost in enumerate(costs):
+            if 0 < cost <= room_chars and more[section] + 1 < MAX_LINES:
+                more[section] += 1
+                room_chars -= cost
                 grew = True
-    return filled
+    return more[0], more[1]

@@ -31,7 +31,7 @@ def test_every_sentence_verifies_and_keeps_the_budget(
     data: st.DataObject, events: list[LoggedEvent], extra: int, slot_candidates: int | None
 ) -> None:
     budget = least_budget(events) + extra
-    grammar = build_view_grammar(events, task(), budget, Profile(slot_candidates)).grammar
+    grammar = build_view_grammar(events, task(), budget, Profile(slot_candidates))
     text = data.draw(sentences(grammar))
     view = verify_view(text, events, task(), budget)
     assert len(text) <= grammar.max_chars <= budget
@@ -40,24 +40,23 @@ def test_every_sentence_verifies_and_keeps_the_budget(
 
 def test_the_longest_sentence_can_be_reached() -> None:
     """Else the budget would be kept by a loose bound and waste characters."""
-    grammar = build_view_grammar(EVENTS, task(), 1338, Profile()).grammar
+    grammar = build_view_grammar(EVENTS, task(), 1338, Profile())
     longest = {name: grammar.longest(node) for name, node in grammar.rules.items()}
     assert longest["root"] == grammar.max_chars
-    assert longest["head"] == 32 + 12
+    assert longest["head"] == len("Although ") + 32 + 12
 
 
 def test_the_least_budget_works_and_one_less_does_not() -> None:
     least = least_budget(EVENTS)
-    assert build_view_grammar(EVENTS, task(), least, Profile()).grammar.max_chars == least
+    assert build_view_grammar(EVENTS, task(), least, Profile()).max_chars == least
     with pytest.raises(BudgetTooSmallError, match=str(least)):
         build_view_grammar(EVENTS, task(), least - 1, Profile())
 
 
-def test_a_larger_budget_leaves_room_for_more_lines() -> None:
-    small = build_view_grammar(EVENTS, task(), 900, Profile()).num_lines
-    large = build_view_grammar(EVENTS, task(), 5352, Profile()).num_lines
-    assert all(large[section] >= small[section] for section in small)
-    assert sum(large.values()) > sum(small.values())
+def test_a_larger_budget_holds_more_lines() -> None:
+    grammars = [build_view_grammar(EVENTS, task(), budget, Profile()) for budget in (700, 5352)]
+    assert grammars[0].max_chars < grammars[1].max_chars
+    assert "- [1] Stated monthly income $7,250.00" in grammars[1].ebnf
 
 
 def test_a_case_without_events_is_refused() -> None:
@@ -66,13 +65,13 @@ def test_a_case_without_events_is_refused() -> None:
 
 
 def test_the_grammar_is_a_function_of_its_arguments() -> None:
-    one, two = (build_view_grammar(EVENTS, task(), 1338, Profile()).grammar for _ in range(2))
+    one, two = (build_view_grammar(EVENTS, task(), 1338, Profile()) for _ in range(2))
     assert one.ebnf == two.ebnf
-    assert one.digest != build_view_grammar(EVENTS, task(), 1339 + 400, Profile()).grammar.digest
+    assert one.digest != build_view_grammar(EVENTS, task(), 1339 + 400, Profile()).digest
 
 
 def test_unknown_is_always_possible() -> None:
-    grammar = build_view_grammar(log_of("nothing to see"), task(), 1338, Profile()).grammar
+    grammar = build_view_grammar(log_of("nothing to see"), task(), 1338, Profile())
     assert grammar.ebnf.count('"unknown"') == len(task().fields)
 
 
@@ -83,7 +82,7 @@ GOOD = """FACTS
 - coverage ratio: 1.25x [2]
 - [2] Closing date 2026-05-08, coverage ratio 1.25x.
 REASONING
-- [2] the history has 24 and months.
+- [2] The history has 24 and months.
 COMPLIANCE
 - [3] Policy 4.2: the limit is passed
 """
@@ -110,9 +109,9 @@ def test_a_view_is_read_from_its_text() -> None:
         ("$6,100.00 [2]", "$6,100.00", "neither a cited value nor unknown"),
         ("46.2% [3]\n", "6.2% [3]\n", "no percent of event"),
         ("has 24 and", "has 25 and", "does not stand"),
-        ("- [2] the", "- [3] the", "does not stand"),
-        ("- [2] the", "- the", "free line"),
-        ("- [2] the", "- [7] the", "does not have"),
+        ("- [2] The", "- [3] The", "does not stand"),
+        ("- [2] The", "- The", "free line"),
+        ("- [2] The", "- [7] The", "does not have"),
         ("- [2] Closing", "- [1] Closing", "no sentence of event"),
         ("ratio 1.25x.", "ratio 1.25x", "no sentence of event"),
         ("has 24 and", "has \u00bd and", "outside any anchor"),

@@ -1,0 +1,211 @@
+"""vLLM with the real model: the contract, and the bits that must not move."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inference.config import EngineConfig
+from projection.errors import ConfigurationError, EngineError
+from projection.grammar import Grammar, Ref
+from tests.inference import invariance
+from tests.inference.engine_contract import NOTES, EngineContract
+
+if TYPE_CHECKING:
+    from inference.vllm_engine import VllmEngine
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_apart(module: str, *arguments: object) -> Any:
+    """Run a program of ours in a process without our settings; its stdout is one JSON document, its stderr empty."""
+    settings = ("VLLM_", "OMP_", "HF_", "TORCH", "TOKENIZERS_", "LD_PRELOAD")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return json.loads(done.stdout)
+
+
+class TestVllmEngine(EngineContract):
+    vocab_size = 49152
+
+    @pytest.fixture
+    def engine(self, vllm_engine: VllmEngine) -> VllmEngine:
+        return vllm_engine
+
+
+@pytest.fixture(scope="module")
+def bits(vllm_engine: VllmEngine) -> dict[str, list[invariance.Bits]]:
+    return invariance.collect(vllm_engine, invariance.LENGTHS, invariance.STRANGERS)
+
+
+@pytest.fixture(scope="module")
+def control_bits(model_dir: Path) -> Any:
+    return run_apart("tests.inference.invariance", "without_plugin", model_dir)
+
+
+def test_alone_in_a_batch_of_eight_and_in_one_forward_pass_the_bits_are_the_same(
+    bits: dict[str, list[invariance.Bits]],
+) -> None:
+    assert invariance.differences(bits) == []
+    assert [len(said["token_ids"]) for said in bits["solo"]] == [invariance.MAX_TOKENS] * len(invariance.LENGTHS)
+
+
+def test_without_the_plugin_the_same_check_fails_on_the_bits(control_bits: Any) -> None:
+    assert control_bits["identity"]["attention_backend"] == "CPUAttentionBackend"
+    assert control_bits["identity"]["plugin"] is None
+    found = invariance.differences(control_bits["stock"])
+    assert {what for _, _, what in found} >= {"logprobs"}
+
+
+def test_invariant_matrix_products_alone_are_not_enough(control_bits: Any) -> None:
+    found = invariance.differences(control_bits["stock_attention"])
+    assert ("score", 0, "logprobs") in found or ("score", 1, "logprobs") in found
+
+
+def test_two_threads_and_a_restart_in_one_process_change_no_bit(
+    bits: dict[str, list[invariance.Bits]], vllm_engine: VllmEngine, model_dir: Path
+) -> None:
+    other = run_apart("tests.inference.invariance", "with_two_threads_and_a_restart", model_dir)
+    assert other["solo"] == [bits["solo"][0]] * 2
+    assert len(set(other["identities"])) == 1
+    assert other["identities"][0] != vllm_engine.identity.digest
+
+
+def test_a_sliding_window_is_kept_and_its_bits_are_invariant_too(model_dir: Path, tmp_path: Path) -> None:
+    result = run_apart("tests.inference.sliding_window", model_dir, tmp_path)
+    assert invariance.differences(result["vllm"]) == []
+    assert result["vllm"]["solo"][0]["token_ids"] == result["transformers"]
+    assert result["transformers"] != result["transformers_without_window"]
+
+
+def test_a_batch_of_grammars_gives_each_what_it_gets_alone(vllm_engine: VllmEngine) -> None:
+    prompts = [invariance.make_prompt(vllm_engine, seed, 460 + 40 * seed) for seed in range(3)]
+    grammars = [NOTES, None, NOTES]
+    batch = vllm_engine.generate_batch([(p, 40, g) for p, g in zip(prompts, grammars, strict=True)])
+    for prompt, grammar, among in zip(prompts, grammars, batch, strict=True):
+        alone = vllm_engine.generate(prompt, 40, grammar)
+        assert (alone.token_ids, alone.logprobs, alone.margins) == (among.token_ids, among.logprobs, among.margins)
+
+
+def test_scores_are_what_vllm_itself_says_of_prompts(vllm_engine: VllmEngine) -> None:
+    """Our reading of the hidden states against vLLM's own log-probabilities of prompt tokens, which cost it all."""
+    prompt = invariance.make_prompt(vllm_engine, 7, 600)
+    said = vllm_engine.generate(prompt, 20, None).token_ids
+    params = vllm_engine._sampling_params(1, None, prompt_logprobs=1)
+    with vllm_engine._running():
+        (output,) = vllm_engine._run([vllm_engine._add([*prompt, *said], params)]).values()
+    assert output.prompt_logprobs is not None
+    theirs = [
+        entry[token_id].logprob for token_id, entry in zip(said, output.prompt_logprobs[len(prompt) :], strict=True)
+    ]
+    ours = [position.logprob for position in vllm_engine.score(prompt, said, None).positions]
+    assert ours == theirs
+
+
+def test_a_long_completion_is_scored_in_pieces_without_a_seam(vllm_engine: VllmEngine) -> None:
+    prompt = invariance.make_prompt(vllm_engine, 8, 450)
+    said = vllm_engine.generate(prompt, 150, None)
+    positions = vllm_engine.score(prompt, said.token_ids, None).positions
+    assert [p.logprob for p in positions] == list(said.logprobs)
+    assert [p.best_token_id for p in positions] == list(said.token_ids)
+
+
+def test_only_the_end_of_turn_ends_a_completion(vllm_engine: VllmEngine) -> None:
+    prompt = vllm_engine.tokenizer.render_chat("You are terse.", "Say hello.")
+    completion = vllm_engine.generate(prompt, 200, None)
+    assert completion.finish_reason == "stop"
+    assert completion.token_ids[-1] in vllm_engine.tokenizer.eos_token_ids
+    assert not set(completion.token_ids[:-1]) & set(vllm_engine.tokenizer.eos_token_ids)
+
+
+def test_a_grammar_that_is_none_is_an_engine_error_and_the_engine_lives_on(vllm_engine: VllmEngine) -> None:
+    prompt = vllm_engine.tokenizer.render_chat("", "Decide.")
+    broken = Grammar({"root": Ref("nowhere")})
+    with pytest.raises(EngineError):
+        vllm_engine.generate(prompt, 5, broken)
+    with pytest.raises(EngineError):
+        vllm_engine.score(prompt, [1, 2], broken)
+    assert vllm_engine.generate(prompt, 5, None).finish_reason in ("stop", "length")
+
+
+def test_a_second_engine_beside_the_first_is_refused(
+    vllm_engine: VllmEngine, engine_config: EngineConfig, model_dir: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="close it first"):
+        type(vllm_engine).load(engine_config, model_dir)
+
+
+def test_the_process_is_left_without_vllms_own_variables(vllm_engine: VllmEngine) -> None:
+    assert "VLLM_DIST_IDENT" not in os.environ
+    assert "LD_PRELOAD" not in os.environ
+    assert set(vllm_engine.identity.fields["environment"]) >= {"OMP_NUM_THREADS", "VLLM_PLUGINS"}
+
+
+def test_rows_of_a_matrix_product_do_not_depend_on_their_number(vllm_engine: VllmEngine) -> None:
+    """Inner dimensions on both sides of the 1,024 beyond which oneDNN treats a single row differently."""
+    import torch
+    import vllm._custom_ops as ops
+
+    generator = torch.Generator().manual_seed(0)
+    for inner in (576, 1536, 4096):
+        weight = torch.randn(320, inner, generator=generator)
+        x = torch.randn(64, inner, generator=generator)
+        handler = ops.create_onednn_mm(weight.t(), 32)
+        whole = ops.onednn_mm(handler, x, None)
+        for num_rows in (1, 2, 3, 4, 7, 8, 9, 16, 31, 33):
+            assert torch.equal(ops.onednn_mm(handler, x[:num_rows], None), whole[:num_rows]), (inner, num_rows)
+        assert torch.equal(ops.onednn_mm(handler, x[0], None), whole[0])
+
+
+def test_every_token_of_a_step_becomes_a_request_of_its_own(vllm_engine: VllmEngine) -> None:
+    import torch
+    from vllm.v1.attention.backend import CommonAttentionMetadata
+
+    from inference.invariant_attention import one_token_requests
+
+    starts = torch.tensor([0, 3, 4, 6], dtype=torch.int32)  # a prefill of 3, a decode, a chunk of 2
+    step = CommonAttentionMetadata(
+        query_start_loc=starts,
+        query_start_loc_cpu=starts,
+        seq_lens=torch.tensor([3, 9, 7], dtype=torch.int32),
+        num_reqs=3,
+        num_actual_tokens=6,
+        max_query_len=3,
+        max_seq_len=9,
+        block_table_tensor=torch.tensor([[1, 2], [3, 4], [5, 6]], dtype=torch.int32),
+        slot_mapping=torch.arange(6),
+    )
+    apart = one_token_requests(step)
+    assert apart.query_start_loc.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert apart.seq_lens.tolist() == [1, 2, 3, 9, 6, 7]
+    assert apart.block_table_tensor.tolist() == [[1, 2]] * 3 + [[3, 4]] + [[5, 6]] * 2
+    assert (apart.num_reqs, apart.max_query_len, apart.num_actual_tokens) == (6, 1, 6)
+    assert apart.seq_lens.dtype == apart.query_start_loc.dtype == torch.int32
+    for not_causal in (False, torch.tensor([True, True, False])):
+        with pytest.raises(ConfigurationError):
+            one_token_requests(step.replace(causal=not_causal))
+
+
+def test_the_best_allowed_token_is_the_lowest_id_among_equals(vllm_engine: VllmEngine) -> None:
+    import torch
+
+    from inference.token_grammar import best_allowed
+
+    logits = torch.zeros(4, 64)
+    logits[1, [7, 9, 40]] = 3.0
+    bitmask = torch.full((4, 2), -1, dtype=torch.int32)
+    bitmask[2] = torch.tensor([0, 1 << 5])
+    bitmask[3] = 0
+    assert best_allowed(logits, bitmask) == [0, 7, 37, -1]
+    with pytest.raises(EngineError, match="not numbers"):
+        best_allowed(torch.full((1, 64), float("nan")), bitmask[:1])
