@@ -29,7 +29,9 @@ _NUMBER = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?)"
 _WHOLE = r"(?>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _SIGN = r"(?:(?<![^\s(])[+-])?"
 _ENDS = r"(?![^\W_]|[.,]?[0-9])"  # no letter or digit goes on
-_STANDS = rf"(?:(?=[-/][a-z]{{2,}}(?![\w-]))|{_ENDS}(?![-/_.:*\#][A-Za-z0-9*]))"  # "24" of "24-month", not "620" of "620-639"
+_STANDS = (
+    rf"(?:(?=[-/][a-z]{{2,}}(?![\w-]))|{_ENDS}(?![-/_.:*\#][A-Za-z0-9*]))"  # "24" of "24-month", not "620" of "620-639"
+)
 _ANCHOR = re.compile(
     rf"""(?<![^\W_])(?:
       (?P<date>(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T\ ]{_TIME})?
@@ -72,13 +74,15 @@ def find_anchors(text: str, position: int = 0) -> tuple[Anchor, ...]:
 
 
 def find_pattern(text: str, pattern: str, position: int = 0) -> tuple[Anchor, ...]:
-    """All matches of a house pattern that stand alone: no letter or digit touches them, and they are no part of a longer number.
+    """All matches of a house pattern that stand alone, touched by no letter or digit and part of no longer number.
 
     Raises:
         TaskError: the pattern needs more than `PATTERN_TIMEOUT_S` on this text.
     """
     try:
-        matches = list(regex.finditer(rf"(?<![\w$€£]|[0-9][.,])(?:{pattern})(?!\w|[.,][0-9])", text, timeout=PATTERN_TIMEOUT_S))
+        matches = list(
+            regex.finditer(rf"(?<![\w$€£]|[0-9][.,])(?:{pattern})(?!\w|[.,][0-9])", text, timeout=PATTERN_TIMEOUT_S)
+        )
     except TimeoutError as exc:
         raise TaskError(
             f"pattern {pattern!r} took over {PATTERN_TIMEOUT_S} s on event [{position}]; write one that does not "

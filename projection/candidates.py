@@ -44,9 +44,7 @@ def field_anchors(field: TaskField, event: LoggedEvent) -> tuple[Anchor, ...]:
     return tuple(a for a in anchors if a.kind == field.type and is_line_value(a.value))
 
 
-def rank_candidates(
-    events: Sequence[LoggedEvent], task: Task, limit: int | None
-) -> dict[str, tuple[Candidate, ...]]:
+def rank_candidates(events: Sequence[LoggedEvent], task: Task, limit: int | None) -> dict[str, tuple[Candidate, ...]]:
     """For each field, its distinct candidate values, best first, at most `limit` of them (None: all).
 
     Each value is cited from its best-ranked place. Amounts that are equal as numbers are one value. Under a limit, an

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from projection import log
 from projection.decision import decide
 from projection.engine import Engine, Watch, unwatched
+from projection.entry import Entry, Head, Salt, Stream
 from projection.errors import RequestError, VerificationError
 from projection.events import AUDIT_CASE_ID
-from projection.entry import Entry, Head, Salt, Stream
 from projection.log import Store
 from projection.projector import project
 from projection.record import AuditRecord, LogHead, build_record, parse_record
@@ -115,7 +115,12 @@ def _verify_chain(store: Store, stream: Stream, head: Head, name: str) -> Diverg
     if verdict.holds:
         return None
     return Divergence(
-        "R0", f"{name} chain", f"{head}", f"{verdict.head}", index=verdict.first_bad_position, detail=verdict.reason or ""
+        "R0",
+        f"{name} chain",
+        f"{head}",
+        f"{verdict.head}",
+        index=verdict.first_bad_position,
+        detail=verdict.reason or "",
     )
 
 

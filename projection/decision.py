@@ -99,8 +99,9 @@ def verify_decision(text: str, task: Task, view: MemoryView) -> Decision:
     values = set(_view_values(view))
     for anchor in find_anchors(rationale):
         if anchor.value not in values:
-            raise VerificationError(f"the rationale says {anchor.value!r}, which is no value of the view",
-                                    value=anchor.value)  # fmt: skip
+            raise VerificationError(
+                f"the rationale says {anchor.value!r}, which is no value of the view", value=anchor.value
+            )
     return Decision(text, outcome.name, reasons, rationale)
 
 
@@ -141,7 +142,9 @@ def _parse_reason(row: str, task: Task, view: MemoryView) -> GivenReason:
     lines = tuple(int(number) for number in _CITE.findall(match["cites"]))
     for number in lines:
         if number > len(view.lines):
-            raise VerificationError(f"reason {match['code']} cites L{number}, which the view does not have", line=number)
+            raise VerificationError(
+                f"reason {match['code']} cites L{number}, which the view does not have", line=number
+            )
     return GivenReason(match["code"], lines)
 
 
@@ -153,5 +156,6 @@ def _verify_reasons(outcome: Outcome, reasons: Sequence[GivenReason], task: Task
             f"reasons {', '.join(codes)}: at most {MAX_REASONS}, each once, in the task's order", codes=codes
         )
     if (outcome.reasons == "required" and not codes) or (outcome.reasons == "none" and codes):
-        raise VerificationError(f"outcome {outcome.name} has {len(codes)} reasons; its rule is {outcome.reasons!r}",
-                                outcome=outcome.name)  # fmt: skip
+        raise VerificationError(
+            f"outcome {outcome.name} has {len(codes)} reasons; its rule is {outcome.reasons!r}", outcome=outcome.name
+        )

@@ -99,7 +99,7 @@ class Grammar:
     def _rule_lengths(self) -> dict[str, int]:
         """The longest text of each rule. Rules that refer to later rules are the most, so the last comes first."""
         known: dict[str, int] = {}
-        for name in reversed(self.rules):
+        for name in reversed(list(self.rules)):
             _longest(Ref(name), self.rules, known)
         return known
 

@@ -68,9 +68,7 @@ def project(
     return Projection(call, verify_view(call.completion.text, events, task, budget_chars))
 
 
-def run_call(
-    engine: Engine, prompt_token_ids: Sequence[int], grammar: Grammar, progress: Progress | None
-) -> Call:
+def run_call(engine: Engine, prompt_token_ids: Sequence[int], grammar: Grammar, progress: Progress | None) -> Call:
     """Generate one whole sentence of the grammar.
 
     Raises:

@@ -30,9 +30,7 @@ DECISION_SYSTEM = (
 )
 
 
-def render_projection(
-    tokenizer: Tokenizer, events: Sequence[LoggedEvent], task: Task, budget_chars: int
-) -> list[int]:
+def render_projection(tokenizer: Tokenizer, events: Sequence[LoggedEvent], task: Task, budget_chars: int) -> list[int]:
     """Token ids of the projection call: a pure function of (E, T, B) and the tokenizer."""
     parts = [
         f"TASK\n{_fenced(task.question)}",

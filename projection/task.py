@@ -1,6 +1,7 @@
 """The task specification T: what is asked, which fields the view must fill, which outcomes and reasons exist.
 
-A task is YAML (hence also JSON). Unknown keys, duplicate keys and aliases are errors with their line; nothing is guessed.
+A task is YAML (hence also JSON). Unknown keys, duplicate keys and aliases are errors with their line; nothing is
+guessed.
 """
 
 from __future__ import annotations

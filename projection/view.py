@@ -112,8 +112,11 @@ def verify_view(text: str, events: Sequence[LoggedEvent], task: Task, budget_cha
     by_position = {event.position: event for event in events}
     for line in view.lines:
         if line.position is not None and line.position not in by_position:
-            raise VerificationError(f"line L{line.number} cites [{line.position}], which the log does not have",
-                                    line=line.number, position=line.position)  # fmt: skip
+            raise VerificationError(
+                f"line L{line.number} cites [{line.position}], which the log does not have",
+                line=line.number,
+                position=line.position,
+            )
         if line.words is not None and line.position is not None:
             _verify_words(line, by_position[line.position])
     for fact, field in zip(view.facts, task.fields, strict=True):
@@ -192,18 +195,23 @@ def _verify_words(line: ViewLine, event: LoggedEvent) -> None:
             raise VerificationError(
                 f"line L{line.number} says {anchor.value!r}, which does not stand in the event it cites, "
                 f"[{event.position}]",
-                line=line.number, value=anchor.value, position=event.position,
-            )  # fmt: skip
+                line=line.number,
+                value=anchor.value,
+                position=event.position,
+            )
     inside = {index for anchor in anchors for index in range(anchor.start, anchor.end)}
     for index, char in enumerate(line.words or ""):
         if index not in inside and unicodedata.category(char).startswith("N"):
-            raise VerificationError(f"line L{line.number} holds the numeral {char!r} outside any anchor",
-                                    line=line.number, value=char)  # fmt: skip
+            raise VerificationError(
+                f"line L{line.number} holds the numeral {char!r} outside any anchor", line=line.number, value=char
+            )
 
 
 def _verify_fact(fact: Fact, field: TaskField, event: LoggedEvent) -> None:
     if fact.value not in {anchor.value for anchor in field_anchors(field, event)}:
         raise VerificationError(
             f"field {fact.name!r} is given as {fact.value!r}, which is no {field.type} of event [{event.position}]",
-            field=fact.name, value=fact.value, position=event.position,
-        )  # fmt: skip
+            field=fact.name,
+            value=fact.value,
+            position=event.position,
+        )

@@ -33,7 +33,22 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + "".join(
     chr(code) for code in range(0xC0, 0x100) if code not in (0xD7, 0xF7)
 )
 WORD_MARKS = " '"
-OPENERS = ("The", "This", "That", "These", "It", "Both", "No", "Since", "Because", "After", "Before", "Although", "As", "So")
+OPENERS = (
+    "The",
+    "This",
+    "That",
+    "These",
+    "It",
+    "Both",
+    "No",
+    "Since",
+    "Because",
+    "After",
+    "Before",
+    "Although",
+    "As",
+    "So",
+)
 INTRO_WORDS = (
     "is", "was", "are", "of", "at", "to", "from", "for", "on", "in", "by", "with", "under", "over", "about", "below",
     "above", "has", "had", "shows", "states", "reports", "totals", "exceeds", "equals", "number", "dated", "since",
@@ -54,9 +69,7 @@ class Profile:
     slot_candidates: int | None = 3
 
 
-def build_view_grammar(
-    events: Sequence[LoggedEvent], task: Task, budget_chars: int, profile: Profile
-) -> Grammar:
+def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: int, profile: Profile) -> Grammar:
     """Build the grammar of every view of `events` for `task` within `budget_chars`.
 
     Raises:

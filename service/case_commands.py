@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from projection import log
 from projection.case import SealedDecision, decide_case, load_record, replay_record
 from projection.engine import Engine
 from projection.errors import NotFoundError, RequestError
-from projection.replay import LEVELS, Level, ReplayTools
+from projection.replay import LEVELS, ReplayTools
 from projection.store_sqlite import SqliteStore
 from service import options, runtime
 from service.console import print_decision, print_json, print_replay, say, step, watch_calls
@@ -74,7 +74,7 @@ def replay(
 
         watch = stack.enter_context(watch_calls(options.DEFAULT_BUDGET_CHARS))
         tools = ReplayTools(lambda: runtime.open_tokenizer(engine_name(), settings), open_engine, watch)
-        report = replay_record(store, entry.entry_hash, cast(Level, level), tools)
+        report = replay_record(store, entry.entry_hash, level, tools)
     if json:
         print_json(replay_document(entry.entry_hash, report))
     else:
@@ -122,9 +122,16 @@ def _append_and_decide(
         say(f"case {stream.case_id}: {head.position} events in {db}")
         with _started(engine, settings) as running, watch_calls(budget_chars) as watch:
             return decide_case(
-                store, stream, running, specification, budget_chars, runtime.profile_of(settings),
-                now=runtime.now, salt=runtime.new_salt, watch=watch,
-            )  # fmt: skip
+                store,
+                stream,
+                running,
+                specification,
+                budget_chars,
+                runtime.profile_of(settings),
+                now=runtime.now,
+                salt=runtime.new_salt,
+                watch=watch,
+            )
 
 
 @contextmanager

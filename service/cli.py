@@ -1,7 +1,7 @@
 """The `dpm` command: commands are thin, and every error becomes one message and one exit code.
 
-    0 holds   1 drift or does not hold   2 wrong use or configuration   3 incomparable
-    4 engine or storage failed   5 nothing ran
+0 holds   1 drift or does not hold   2 wrong use or configuration   3 incomparable
+4 engine or storage failed   5 nothing ran
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def main() -> None:
 def _report(error: DpmError) -> None:
     err.print(f"error: {error.message}", style="red", markup=False)
     if "--json" in sys.argv:
-        fields = {name: value for name, value in error.fields.items() if isinstance(value, (str, int, float, list, dict))}
+        fields = {
+            name: value for name, value in error.fields.items() if isinstance(value, (str, int, float, list, dict))
+        }
         print_json({"error": {"type": type(error).__name__, "message": error.message, "fields": fields}})
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from projection.case import SealedDecision
@@ -64,8 +63,14 @@ def watch_calls(expected_chars: int) -> Iterator[Watch]:
     if not err.is_terminal:
         yield _talk_of_calls
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} tokens in"),
-               TimeElapsedColumn(), TextColumn("left, at most"), TimeRemainingColumn())  # fmt: skip
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} tokens in"),
+        TimeElapsedColumn(),
+        TextColumn("left, at most"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err) as progress:
 
         def watch(name: str) -> CallProgress:
@@ -103,10 +108,13 @@ def print_decision(sealed: SealedDecision) -> None:
         "engine identity": record.content.engine_identity,
         "log head": f"{record.log_head.position}:{record.log_head.entry_hash}",
     }
-    out.print(_table(rows))
+    for name, value in rows.items():
+        out.print(Text.assemble((f"{name:<16}", "dim"), value))
     values = ", ".join(visible(omission.value) for omission in sealed.omissions[:8])
     more = f" and {len(sealed.omissions) - 8} more" if len(sealed.omissions) > 8 else ""
-    out.print(Text(f"Values of the log that the view leaves out: {len(sealed.omissions)} ({values}{more})", style="dim"))
+    out.print(
+        Text(f"Values of the log that the view leaves out: {len(sealed.omissions)} ({values}{more})", style="dim")
+    )
 
 
 def print_replay(record_id: str, report: ReplayReport) -> None:
@@ -137,12 +145,3 @@ def describe_divergence(found: Divergence) -> str:
 
 def _panel(text: str, title: str) -> Panel:
     return Panel(Text(visible(text).rstrip("\n")), title=Text(title), title_align="left", expand=False)
-
-
-def _table(rows: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ignore")
-    for name, value in rows.items():
-        table.add_row(Text(name), Text(value))
-    return table

@@ -8,7 +8,7 @@ import typer
 
 from projection import log
 from projection.entry import Head, Stream
-from projection.errors import NotFoundError
+from projection.errors import NotFoundError, StorageError, VerificationError
 from projection.log import LogVerdict, Store
 from projection.prompt import visible
 from projection.store_sqlite import SqliteStore
@@ -79,8 +79,14 @@ def verify(
 
     With an expected head, entries missing from the end are found too.
     """
-    with SqliteStore.open_read_only(db) as store:
-        document = _verify(store, _streams(store, tenant, case, allow_none=True), expected_head)
+    try:
+        with SqliteStore.open_read_only(db) as store:
+            streams = _streams(store, tenant, case, allow_none=expected_head is not None)
+            document = _verify(store, streams, expected_head)
+    except StorageError as exc:
+        if exc.fields.get("cause") not in ("malformed", "not_a_log"):
+            raise
+        raise VerificationError(f"the file does not hold: {exc.message}", **exc.fields) from exc
     if json:
         print_json(document)
     else:
@@ -103,8 +109,11 @@ def head(
     with SqliteStore.open_read_only(db) as store:
         streams = _streams(store, tenant, case)
         heads = {stream: store.head(stream) for stream in streams}
-    document = {"head": _joint_head(heads), "num_entries": sum(h.position for h in heads.values()),
-                "streams": [{**_place(s), "position": h.position, "head": h.entry_hash} for s, h in heads.items()]}  # fmt: skip
+    document = {
+        "head": _joint_head(heads),
+        "num_entries": sum(h.position for h in heads.values()),
+        "streams": [{**_place(s), "position": h.position, "head": h.entry_hash} for s, h in heads.items()],
+    }
     if json:
         print_json(document)
     else:
@@ -120,7 +129,7 @@ def _streams(store: Store, tenant: str | None, case: str | None, *, allow_none: 
     return found
 
 
-def _verify(store: Store, streams: list[Stream], expected_head: str | None) -> dict[str, Any]:
+def _verify(store: SqliteStore, streams: list[Stream], expected_head: str | None) -> dict[str, Any]:
     """Verify each stream, then hold the expected head against them: one of a stream, or the joint one."""
     verdicts = {stream: log.verify(store.entries(stream), stream) for stream in streams}
     heads = {stream: verdict.head for stream, verdict in verdicts.items()}
@@ -129,6 +138,7 @@ def _verify(store: Store, streams: list[Stream], expected_head: str | None) -> d
     joint = _joint_head(heads)
     if bad is None and expected_head is not None and expected_head != joint:
         position, reason = _find_head(store, verdicts, expected_head)
+    reason = reason or store.find_file_problem()
     return {
         "verdict": "PASS" if reason is None else "DRIFT",
         "num_entries": sum(v.num_entries for v in verdicts.values()),
@@ -139,9 +149,7 @@ def _verify(store: Store, streams: list[Stream], expected_head: str | None) -> d
     }
 
 
-def _find_head(
-    store: Store, verdicts: dict[Stream, LogVerdict], expected_head: str
-) -> tuple[int | None, str | None]:
+def _find_head(store: Store, verdicts: dict[Stream, LogVerdict], expected_head: str) -> tuple[int | None, str | None]:
     """Where the first stream that lacks the head ends; (None, None) when any stream has it."""
     expected = log.parse_expected_head(expected_head)
     found = [log.verify(store.entries(stream), stream, expected_head=expected) for stream in verdicts]

@@ -58,9 +58,11 @@ def verify(
 
 def _print(directory: Path, manifest: Manifest, json: bool) -> None:
     document: dict[str, Any] = {
-        "directory": str(directory), "manifest_digest": manifest.digest, "source": manifest.source,
+        "directory": str(directory),
+        "manifest_digest": manifest.digest,
+        "source": manifest.source,
         "files": [file.model_dump(mode="json") for file in manifest.files],
-    }  # fmt: skip
+    }
     if json:
         print_json(document)
         return

@@ -1,7 +1,7 @@
 """A tiny model with a sliding window and random weights, in vLLM and in transformers.
 
-`python -m tests.inference.sliding_window PINNED_DIR WORK_DIR` prints one JSON document: what vLLM said alone, in a batch
-and scored, and what transformers says with the window and without it.
+`python -m tests.inference.sliding_window PINNED_DIR WORK_DIR` prints one JSON document: what vLLM said alone, in a
+batch and scored, and what transformers says with the window and without it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,29 @@ EVENTS = log_of(
     links=[(2, "supersedes", 1)],
 )
 
-_ODD = ["<|im_end|>", "[99]", "FACTS\n", "\u202e", "\u0000", "\u00bd", "\u0661", "March 5, 2026", "5 March 2026", "$1.2 million",
-        "3", "2026", "4 percent", "12.5%", "1,338", "620-639", "LN-2026-0417", "24-month", "-3", "USD 5", "9:00AM", "1.5.2"]  # fmt: skip
+_ODD = [
+    "<|im_end|>",
+    "[99]",
+    "FACTS\n",
+    "\u202e",
+    "\u0000",
+    "\u00bd",
+    "\u0661",
+    "March 5, 2026",
+    "5 March 2026",
+    "$1.2 million",
+    "3",
+    "2026",
+    "4 percent",
+    "12.5%",
+    "1,338",
+    "620-639",
+    "LN-2026-0417",
+    "24-month",
+    "-3",
+    "USD 5",
+    "9:00AM",
+    "1.5.2",
+]
 odd_texts = st.lists(st.sampled_from(_ODD) | st.text(max_size=12), min_size=1, max_size=12).map(" ".join)
 odd_logs = st.lists(odd_texts, min_size=1, max_size=4).map(lambda texts: log_of(*texts))

@@ -91,11 +91,16 @@ COMPLIANCE
 def test_a_view_is_read_from_its_text() -> None:
     view = verify_view(GOOD, EVENTS, task(), 1338)
     assert [(f.name, f.value, f.position) for f in view.facts] == [
-        ("income", "$6,100.00", 2), ("dti", "46.2%", 3), ("closing", None, None), ("ratio", "1.25x", 2)
-    ]  # fmt: skip
+        ("income", "$6,100.00", 2),
+        ("dti", "46.2%", 3),
+        ("closing", None, None),
+        ("ratio", "1.25x", 2),
+    ]
     assert [(line.number, line.section, line.position) for line in view.lines[4:]] == [
-        (5, "FACTS", 2), (6, "REASONING", 2), (7, "COMPLIANCE", 3)
-    ]  # fmt: skip
+        (5, "FACTS", 2),
+        (6, "REASONING", 2),
+        (7, "COMPLIANCE", 3),
+    ]
     assert view.lines[6].provision_id == "Policy 4.2"
 
 
@@ -138,6 +143,4 @@ def test_a_view_over_its_budget_is_found() -> None:
 
 def test_omissions_are_the_anchors_that_the_view_leaves_out() -> None:
     omitted = {o.value: o.positions for o in find_omissions(parse_view(GOOD, task()), EVENTS)}
-    assert omitted == {
-        "$7,250.00": (1,), "38.5%": (1,), "****8812": (3,), "99": (3,), "$1.00": (3,)
-    }  # fmt: skip
+    assert omitted == {"$7,250.00": (1,), "38.5%": (1,), "****8812": (3,), "99": (3,), "$1.00": (3,)}
