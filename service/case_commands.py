@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from inference import engines
 from inference.config import EngineConfig
 from projection import log
 from projection.case import SealedDecision, decide_case, load_record, replay_record
@@ -61,7 +62,7 @@ def replay(
     """Recompute a sealed decision and compare it with its record."""
     if level not in LEVELS:
         raise RequestError(f"there is no level {level!r}; choose {', '.join(LEVELS)}", level=level)
-    settings = runtime.read_config(config)
+    settings = engines.read_config(config)
     with SqliteStore.open_read_only(db) as store, ExitStack() as stack:
         entry = log.find_record(store, record_id)
 
@@ -73,7 +74,7 @@ def replay(
             return stack.enter_context(_started(engine_name(), settings))
 
         watch = stack.enter_context(watch_calls(options.DEFAULT_BUDGET_CHARS))
-        tools = ReplayTools(lambda: runtime.open_tokenizer(engine_name(), settings), open_engine, watch)
+        tools = ReplayTools(lambda: engines.open_tokenizer(engine_name(), settings), open_engine, watch)
         report = replay_record(store, entry.entry_hash, level, tools)
     if json:
         print_json(replay_document(entry.entry_hash, report))
@@ -84,7 +85,7 @@ def replay(
 
 def demo(config: options.Config = None) -> None:
     """Decide the example mortgage case, then replay it in a second process."""
-    example, db = _examples() / "mortgage", runtime.home() / "demo.sqlite"
+    example, db = _examples() / "mortgage", engines.home() / "demo.sqlite"
     db.parent.mkdir(parents=True, exist_ok=True)
     say("The model of this demo is small: it shows the mechanism, not judgement.")
     sealed = _append_and_decide(
@@ -115,7 +116,7 @@ def _append_and_decide(
     config: Path | None,
     db: Path,
 ) -> SealedDecision:
-    parsed, specification, settings = read_events(events), read_task(task), runtime.read_config(config)
+    parsed, specification, settings = read_events(events), read_task(task), engines.read_config(config)
     with SqliteStore.open(db) as store:
         stream = choose_stream(store, events, parsed, tenant, case)
         head = log.append_new(store, stream, parsed, now=runtime.now(), salt=runtime.new_salt)
@@ -127,7 +128,7 @@ def _append_and_decide(
                 running,
                 specification,
                 budget_chars,
-                runtime.profile_of(settings),
+                engines.profile_of(settings),
                 now=runtime.now,
                 salt=runtime.new_salt,
                 watch=watch,
@@ -138,7 +139,7 @@ def _append_and_decide(
 def _started(engine: str, settings: EngineConfig) -> Iterator[Engine]:
     with ExitStack() as stack:
         with step(f"starting engine {engine}"):
-            running = stack.enter_context(runtime.open_engine(engine, settings))
+            running = stack.enter_context(engines.open_engine(engine, settings))
         yield running
 
 

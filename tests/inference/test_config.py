@@ -39,7 +39,7 @@ def test_the_shipped_configuration_is_the_deterministic_one() -> None:
     config = load_config(CPU)
     assert (config.dtype, config.max_model_len, config.num_threads, config.seed) == ("float32", 8192, 1, 0)
     assert (config.attention.invariant, config.attention.split_kv) == (True, False)
-    assert config.projection.slot_candidates == 3
+    assert config.projection.slot_candidates == 2
 
 
 def test_every_value_of_the_shipped_configuration_gives_its_reason() -> None:

@@ -1,0 +1,96 @@
+"""Which engine a name means, and where its configuration and weights lie.
+
+Engines are imported only when asked for, so that nothing heavy is loaded before it is needed. The scripted engine is
+opened only by its own name.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, closing
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from inference.config import EngineConfig, load_config
+from projection.engine import Engine, Tokenizer
+from projection.errors import ConfigurationError, NotFoundError
+from projection.view_grammar import Profile
+
+ENGINE_NAMES = ("vllm", "transformers", "scripted")
+
+
+class ClosableEngine(Engine, Protocol):
+    """An engine that holds memory until it is closed."""
+
+    def close(self) -> None: ...
+
+
+def home() -> Path:
+    """Where weights lie: DPM_HOME, or `.dpm` in the current directory."""
+    return Path(os.environ.get("DPM_HOME", ".dpm"))
+
+
+def weights_dir(model: str) -> Path:
+    """The pinned directory of a model: a name under the home's `weights`, or a path."""
+    named = home() / "weights" / model
+    return named if named.exists() or not Path(model).is_dir() else Path(model)
+
+
+def read_config(path: Path | None = None) -> EngineConfig:
+    """The named configuration, or the CPU profile that ships with the package."""
+    return load_config(path or Path(str(files("gpu_configs"))) / "cpu.yaml")
+
+
+def profile_of(config: EngineConfig) -> Profile:
+    """The view's profile that a configuration asks for."""
+    return Profile(slot_candidates=config.projection.slot_candidates)
+
+
+def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[ClosableEngine]:
+    """Start the engine of that name; closing the context stops it.
+
+    Raises:
+        ConfigurationError: no such engine. NotFoundError: the model was not fetched. EngineError: it cannot start.
+    """
+    _require_known(name)
+    if name == "scripted":
+        from inference.scripted_engine import ScriptedEngine
+
+        return closing(ScriptedEngine())
+    directory = _existing_weights(config.model)
+    if name == "transformers":
+        from inference.transformers_engine import TransformersEngine
+
+        return closing(TransformersEngine.load(config, directory))
+    from inference.vllm_engine import VllmEngine
+
+    return closing(VllmEngine.load(config, directory))
+
+
+def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:
+    """The tokenizer of that engine, without the engine; raises as `open_engine`."""
+    _require_known(name)
+    if name == "scripted":
+        from inference.scripted_engine import ScriptedTokenizer
+
+        return ScriptedTokenizer()
+    from inference.tokenizer import PinnedTokenizer
+
+    return PinnedTokenizer(_existing_weights(config.model))
+
+
+def _require_known(name: str) -> None:
+    if name not in ENGINE_NAMES:
+        raise ConfigurationError(f"there is no engine {name!r}; choose {', '.join(ENGINE_NAMES)}", engine=name)
+
+
+def _existing_weights(model: str) -> Path:
+    directory = weights_dir(model)
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"model {model!r} is not here ({directory}). Fetch it with: dpm weights pull {model}; or, if it lies in "
+            "another folder's .dpm, name that with the environment variable DPM_HOME",
+            model=model,
+        )
+    return directory
