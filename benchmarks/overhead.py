@@ -1,8 +1,9 @@
 """What a decision costs outside the model: `python -m benchmarks.overhead`
 
 A case of 96 events is appended to a log, projected, decided and sealed with the real engine. The overhead is the time
-of all that, less the seconds inside the two engine calls (grammar compilation is one of the engine's jobs). The engine's
-start is not counted on either side. The sealed record is replayed at R1 in the same run, so what was timed was right.
+of all that, less the seconds inside the two engine calls; compiling the grammar is one of the engine's jobs. The
+engine's start is not counted on either side. The sealed record is replayed at R1 in the same run, so what was timed was
+right.
 Results go to stdout, talk to stderr. Not a test: nothing fails because a machine is slow.
 """
 

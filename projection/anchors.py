@@ -7,6 +7,7 @@ be checked by comparing anchors. It reads text as written: no locale, no arithme
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -48,7 +49,7 @@ _ANCHOR = re.compile(
     re.VERBOSE,
 )
 _DIGIT = re.compile(r"[0-9]")
-_SEGMENT = re.compile(r"[^.;:,()\[\]\n]+")
+_SEGMENT = re.compile(r"(?:[^.;:,()\[\]\n]|(?<=[0-9])[.,:](?=[0-9]))+")
 _KINDS: tuple[AnchorKind, ...] = ("date", "money", "percent", "decimal", "integer", "identifier")
 
 
@@ -73,16 +74,27 @@ def find_anchors(text: str, position: int = 0) -> tuple[Anchor, ...]:
     return tuple(found)
 
 
-def find_pattern(text: str, pattern: str, position: int = 0) -> tuple[Anchor, ...]:
-    """All matches of a house pattern that stand alone, touched by no letter or digit and part of no longer number.
+def compile_pattern(pattern: str) -> regex.Pattern[str]:
+    """A house pattern between its guards: no letter or digit touches a match, and it is part of no longer number.
 
     Raises:
-        TaskError: the pattern needs more than `PATTERN_TIMEOUT_S` on this text.
+        TaskError: not a regular expression.
     """
     try:
-        matches = list(
-            regex.finditer(rf"(?<![\w$€£]|[0-9][.,])(?:{pattern})(?!\w|[.,][0-9])", text, timeout=PATTERN_TIMEOUT_S)
-        )
+        regex.compile(pattern)  # by itself, too: what closes the guard's bracket is no pattern
+        return regex.compile(rf"(?<![\w$€£]|[0-9][.,])(?:{pattern})(?!\w|[.,][0-9])")
+    except regex.error as exc:
+        raise TaskError(f"pattern is not a regular expression: {exc}", pattern=pattern) from exc
+
+
+def find_pattern(text: str, pattern: str, position: int = 0) -> tuple[Anchor, ...]:
+    """All matches of a house pattern that stand alone and can stand in a line of a view.
+
+    Raises:
+        TaskError: the pattern is none, or needs more than `PATTERN_TIMEOUT_S` on this text.
+    """
+    try:
+        matches = list(compile_pattern(pattern).finditer(text, timeout=PATTERN_TIMEOUT_S))
     except TimeoutError as exc:
         raise TaskError(
             f"pattern {pattern!r} took over {PATTERN_TIMEOUT_S} s on event [{position}]; write one that does not "
@@ -104,6 +116,12 @@ def find_segments(text: str, position: int = 0) -> tuple[Anchor, ...]:
             start = match.start() + match[0].index(value)
             found.append(Anchor(value, "text", position, start, start + len(value)))
     return tuple(found)
+
+
+def find_loose_numeral(text: str) -> str | None:
+    """The first numeral of any script that lies in no anchor, such as a fraction sign; None when there is none."""
+    inside = {index for anchor in find_anchors(text) for index in range(anchor.start, anchor.end)}
+    return next((c for i, c in enumerate(text) if i not in inside and unicodedata.category(c).startswith("N")), None)
 
 
 def is_line_value(value: str) -> bool:

@@ -20,7 +20,8 @@ from projection.task import Task, TaskField
 
 _SENTENCE_END = re.compile(r"\n|(?<=[.;!?])\s")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_AMOUNT = re.compile(r"[+-]?[$€£]?[0-9][0-9,]*(?:\.[0-9]+)?%?")
+_AMOUNT = re.compile(r"(\D*)([0-9][0-9,]*(?:\.[0-9]+)?)(\D*)")
+AMOUNT_TYPES = ("money", "percent", "integer")  # of which 5,000 and 5000.00 are one value; a section 4.10 is not 4.1
 NEAR_WEIGHT = 16  # a word of the anchor's sentence; one that stands right beside it counts double
 TYPE_WEIGHT = 8  # a word of the event's type, which names the document but says less than the sentence
 
@@ -65,7 +66,7 @@ def rank_candidates(events: Sequence[LoggedEvent], task: Task, limit: int | None
         scored.sort(key=lambda c: (-c.score, -c.position, -len(c.value), c.value))
         if limit is not None:
             scored = [candidate for candidate in scored if candidate.score > 0]
-        ranked[field.name] = _distinct_values(scored)[:limit]
+        ranked[field.name] = _distinct_values(scored, field)[:limit]
     return ranked
 
 
@@ -74,16 +75,23 @@ def words(text: str) -> list[str]:
     return [_stem(match[0]) for match in _WORD.finditer(text.replace("_", " "))]
 
 
-def _distinct_values(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _distinct_values(candidates: Sequence[Candidate], field: TaskField) -> tuple[Candidate, ...]:
     first: dict[str, Candidate] = {}
     for candidate in candidates:
-        first.setdefault(_as_number(candidate.value), candidate)
+        key = _as_number(candidate.value) if field.type in AMOUNT_TYPES else candidate.value
+        first.setdefault(key, candidate)
     return tuple(first.values())
 
 
 def _as_number(value: str) -> str:
-    """A spelling in which equal amounts are equal: no grouping commas, no zero cents."""
-    return re.sub(r"\.0+(?![0-9])", "", value.replace(",", "")) if _AMOUNT.fullmatch(value) else value
+    """A spelling in which equal amounts are equal: no grouping commas, no zeros at the end of a fraction."""
+    match = _AMOUNT.fullmatch(value)
+    if match is None:
+        return value
+    before, number, after = match.groups()
+    number = number.replace(",", "")
+    shortest = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"{before.rstrip()}{shortest}{after.lstrip()}"
 
 
 def _score(anchor: Anchor, event: LoggedEvent, starts: Sequence[int], wanted: Mapping[str, int]) -> int:

@@ -55,6 +55,8 @@ def decide_case(
         EngineError: the engine failed, or a completion did not end by itself.
         VerificationError: the log's chain is broken, or an answer breaks the closed world.
     """
+    if stream.case_id == AUDIT_CASE_ID:
+        raise RequestError(f"the stream {AUDIT_CASE_ID!r} holds sealed records, not a case: name another case")
     head = store.head(stream)
     events = log.read(store, stream, up_to=head.position)
     if not events:
@@ -87,14 +89,12 @@ def replay_record(store: Store, record_id: str, level: Level, tools: ReplayTools
         EngineError: the engine cannot be started or fails.
     """
     entry = log.find_record(store, record_id)
-    broken = _verify_chain(store, entry.stream, entry.head, "audit stream")
-    record = None if broken else _parse(entry)
-    if record is None:
-        found = broken or Divergence("R0", "record", "an audit record", "unreadable", index=entry.position)
-        return ReplayReport("DRIFT", {"R0": "DRIFT"}, found, None)
+    record = _verify_chain(store, entry.stream, entry.head, "audit stream") or _parse(entry)
+    if isinstance(record, Divergence):
+        return ReplayReport("DRIFT", {"R0": "DRIFT"}, record, None)
     case = Stream(record.tenant_id, record.case_id)
     head = Head(record.log_head.position, record.log_head.entry_hash)
-    broken = _verify_chain(store, case, head, "case stream")
+    broken = _verify_chain(store, case, head, "case stream") or _find_erased(store, case, head)
     events = [] if broken else log.read(store, case, up_to=head.position)
     return replay(record, events, level, tools, broken)
 
@@ -124,9 +124,20 @@ def _verify_chain(store: Store, stream: Stream, head: Head, name: str) -> Diverg
     )
 
 
-def _parse(entry: Entry) -> AuditRecord | None:
+def _find_erased(store: Store, stream: Stream, head: Head) -> Divergence | None:
+    """The first event that was read and whose payload was erased since: the chain holds without it, no replay does."""
+    for entry in store.entries(stream, up_to=head.position):
+        if entry.payload is None:
+            return Divergence("R0", "case stream payload", "there", "erased", index=entry.position)
+    return None
+
+
+def _parse(entry: Entry) -> AuditRecord | Divergence:
+    """The record that an entry of the audit stream holds, or why it holds none."""
     try:
         record = parse_record(entry.text)
-    except VerificationError:
-        return None
-    return record if record.case_id != AUDIT_CASE_ID and record.tenant_id == entry.stream.tenant_id else None
+        if record.tenant_id != entry.stream.tenant_id or record.case_id == AUDIT_CASE_ID:
+            raise VerificationError("the record is of another tenant, or of no case")
+    except VerificationError as exc:
+        return Divergence("R0", "record", "an audit record", "none", index=entry.position, detail=exc.message)
+    return record

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from projection.anchors import find_anchors
+from projection.anchors import find_anchors, find_loose_numeral
 from projection.engine import Engine, Progress, Tokenizer
 from projection.errors import VerificationError
 from projection.grammar import Alt, Grammar, Node, Ref, alt, opt, seq
@@ -23,7 +23,7 @@ from projection.task import MAX_REASONS, Outcome, Task
 from projection.view import MemoryView
 from projection.view_grammar import MAX_OWN_ANCHOR_CHARS, own_words, word_rules
 
-_REASON = re.compile(r"Reason: (?P<code>.+?)(?P<cites>(?: \[L[1-9][0-9]*\]){1,2})")
+_REASON = re.compile(r"Reason: (?P<code>.+?)(?P<cites>(?: \[L[1-9][0-9]{0,8}\]){1,2})")
 _CITE = re.compile(r"\[L([0-9]+)\]")
 
 
@@ -96,12 +96,7 @@ def verify_decision(text: str, task: Task, view: MemoryView) -> Decision:
     reasons = tuple(_parse_reason(row, task, view) for row in rows[1:-2])
     _verify_reasons(outcome, reasons, task)
     rationale = rows[-2].removeprefix("Rationale: ")
-    values = set(_view_values(view))
-    for anchor in find_anchors(rationale):
-        if anchor.value not in values:
-            raise VerificationError(
-                f"the rationale says {anchor.value!r}, which is no value of the view", value=anchor.value
-            )
+    _verify_rationale(rationale, view)
     return Decision(text, outcome.name, reasons, rationale)
 
 
@@ -159,3 +154,12 @@ def _verify_reasons(outcome: Outcome, reasons: Sequence[GivenReason], task: Task
         raise VerificationError(
             f"outcome {outcome.name} has {len(codes)} reasons; its rule is {outcome.reasons!r}", outcome=outcome.name
         )
+
+
+def _verify_rationale(rationale: str, view: MemoryView) -> None:
+    """Every number is a value of the view."""
+    values = set(_view_values(view))
+    invented = next((a.value for a in find_anchors(rationale) if a.value not in values), None)
+    invented = invented or find_loose_numeral(rationale)
+    if invented is not None:
+        raise VerificationError(f"the rationale says {invented!r}, which is no value of the view", value=invented)

@@ -28,6 +28,10 @@ DECISION_SYSTEM = (
     "You decide one regulated case from its memory view and the policy. Choose one outcome of the list and give the "
     "principal reasons, each with the view lines it rests on."
 )
+# Letters and marks that Unicode calls default ignorable: fillers and variation selectors, which can carry hidden bytes.
+_IGNORABLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0").union(
+    map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
 
 
 def render_projection(tokenizer: Tokenizer, events: Sequence[LoggedEvent], task: Task, budget_chars: int) -> list[int]:
@@ -81,7 +85,7 @@ def visible(text: str) -> str:
 
 
 def _is_visible(char: str) -> bool:
-    return unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}
+    return unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"} and char not in _IGNORABLE
 
 
 def _event(event: LoggedEvent) -> str:

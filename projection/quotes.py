@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-MIN_QUOTE_CHARS, MAX_QUOTE_CHARS = 12, 80
+from projection.prompt import visible
+
+MIN_QUOTE_CHARS, MAX_QUOTE_CHARS = 24, 80
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])\s+|;\s+")
 _PART_END = re.compile(r",\s+")
 
@@ -19,6 +21,6 @@ def find_quotes(text: str) -> tuple[str, ...]:
         parts = [sentence] if len(sentence.strip()) <= MAX_QUOTE_CHARS else _PART_END.split(sentence)
         for part in parts:
             quote = part.strip()
-            if MIN_QUOTE_CHARS <= len(quote) <= MAX_QUOTE_CHARS and quote.isprintable():
+            if MIN_QUOTE_CHARS <= len(quote) <= MAX_QUOTE_CHARS and quote.isprintable() and quote == visible(quote):
                 found[quote] = None
     return tuple(found)

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from projection import prompt, quotes, view_grammar
+from projection import __version__, prompt, quotes, view_grammar
 from projection.canonical import canonical_bytes, tagged_digest, value_digest
 from projection.decision import DecisionResult
 from projection.engine import Completion, EngineIdentity
-from projection.errors import VerificationError
+from projection.errors import RequestError, VerificationError
 from projection.events import Event, LoggedEvent, events_digest
 from projection.projector import Call, Projection
 from projection.task import Task
@@ -103,8 +103,10 @@ class LogHead(_Frozen):
 
 
 class AuditRecord(_Frozen):
-    """A sealed decision. `engine` is the identity in full; `wall_s` seconds of the two calls, which no digest of
-    content covers."""
+    """A sealed decision. `engine` is the identity in full; `wall_s` are the seconds of the two calls.
+
+    The entry's hash covers all of it; the content digest covers `content` alone.
+    """
 
     v: Literal[1]
     tenant_id: str
@@ -114,6 +116,7 @@ class AuditRecord(_Frozen):
     content_digest: str
     engine: dict[str, Any]
     wall_s: list[float]
+    dpm_version: str
     sealed_at: str
 
     def to_bytes(self) -> bytes:
@@ -168,6 +171,7 @@ def build_record(
         content_digest=content.digest,
         engine=dict(identity.fields),
         wall_s=[round(c.call.completion.wall_s, 3) for c in (projection, decision)],
+        dpm_version=__version__,
         sealed_at=sealed_at,
     )
 
@@ -195,9 +199,14 @@ def parse_record(text: str) -> AuditRecord:
     """
     try:
         record = AuditRecord.model_validate(json.loads(text))
-    except (ValueError, ValidationError, RecursionError) as exc:
+        is_canonical = record.to_bytes() == text.encode("utf-8")
+    except ValidationError as exc:
+        problem = exc.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise VerificationError(f"the entry holds no audit record of format 1: {place}: {problem['msg']}") from exc
+    except (ValueError, RecursionError, RequestError) as exc:
         raise VerificationError(f"the entry holds no audit record of format 1: {exc}") from exc
-    if record.to_bytes() != text.encode("utf-8", "surrogatepass"):
+    if not is_canonical:
         raise VerificationError("the record is not in canonical form")
     return record
 
@@ -215,9 +224,8 @@ def template_digest() -> str:
         "decision_system": prompt.DECISION_SYSTEM,
         "openers": list(view_grammar.OPENERS),
         "intro_words": list(view_grammar.INTRO_WORDS),
-        "next_words": list(view_grammar.NEXT_WORDS),
         "word_chars": [view_grammar.LETTERS, view_grammar.WORD_MARKS],
-        "own_words_chars": [view_grammar.HEAD_CHARS, view_grammar.TAIL_CHARS, view_grammar.WORD_END_CHARS],
+        "own_words_chars": [view_grammar.STATEMENT_CHARS, view_grammar.WORD_END_CHARS],
         "max_own_anchor_chars": view_grammar.MAX_OWN_ANCHOR_CHARS,
         "quote_chars": [quotes.MIN_QUOTE_CHARS, quotes.MAX_QUOTE_CHARS],
         "max_lines": view_grammar.MAX_LINES,

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from projection.decision import prepare_decision, verify_decision
 from projection.engine import Completion, Engine, EngineIdentity, Tokenizer, Watch, unwatched
-from projection.errors import VerificationError
+from projection.errors import PromptTooLongError, RequestError, TaskError, VerificationError
 from projection.events import LoggedEvent, events_digest
 from projection.grammar import Grammar
-from projection.projector import prepare_projection
-from projection.record import AuditRecord, RecordedCall, template_digest, view_digest
+from projection.projector import answer_room, prepare_projection
+from projection.record import AuditRecord, Content, RecordedCall, template_digest, view_digest
 from projection.task import Task, load_task
 from projection.view import MemoryView, verify_view
 from projection.view_grammar import Profile
@@ -110,8 +110,9 @@ def _replay_r0(
     if log_break is not None:
         raise _Diverged("DRIFT", log_break)
     content = record.content
-    task = load_task(content.task, "the recorded task")
+    task = _recorded_task(record)
     digests = {
+        "num_events": (content.num_events, len(events)),
         "events_digest": (content.events_digest, events_digest(events)),
         "task_digest": (content.task_digest, task.digest),
         "engine_identity": (content.engine_identity, EngineIdentity(record.engine).digest),
@@ -133,34 +134,82 @@ def _replay_r0(
     return task, view
 
 
+def _recorded_task(record: AuditRecord) -> Task:
+    try:
+        return load_task(record.content.task, "the recorded task")
+    except TaskError as exc:
+        raise _Diverged("DRIFT", Divergence("R0", "task", "a task", "none", detail=exc.message)) from exc
+
+
 def _replay_r1(
     record: AuditRecord, events: Sequence[LoggedEvent], task: Task, view: MemoryView, tokenizer: Tokenizer
 ) -> dict[str, Grammar]:
-    """Prompts, grammars and texts again from the log."""
+    """Prompts, grammars and texts again from the log.
+
+    A completion without its end of turn would be a beginning of what the model said, and R2 could not tell.
+    """
     content = record.content
     recorded_tokenizer = record.engine.get("tokenizer_digest")
     _compare("R1", "tokenizer_digest", recorded_tokenizer, tokenizer.digest, verdict="INCOMPARABLE")
     _compare("R1", "template_digest", content.template_digest, template_digest(), verdict="INCOMPARABLE")
-    profile = Profile(content.profile.slot_candidates)
-    prepared = {
-        "projection": prepare_projection(tokenizer, events, task, content.budget.asked_chars, profile),
-        "decision": prepare_decision(tokenizer, task, view),
-    }
+    prepared = _prepare_calls(content, events, task, view, tokenizer)
     for call, recorded in _calls(record).items():
         prompt_token_ids, grammar = prepared[call]
         _compare_lists("R1", "prompt_token_ids", call, recorded.prompt_token_ids, prompt_token_ids)
         _compare("R1", "grammar_digest", recorded.grammar_digest, grammar.digest, call=call)
-        _compare("R1", "text", recorded.text, tokenizer.decode(recorded.token_ids), call=call)
+        _compare("R1", "text", recorded.text, _decode(tokenizer, recorded.token_ids, call), call=call)
+        _compare("R1", "end of turn", _decode(tokenizer, recorded.token_ids[-1:], call), "", call=call)
     return {call: grammar for call, (_, grammar) in prepared.items()}
+
+
+def _prepare_calls(
+    content: Content, events: Sequence[LoggedEvent], task: Task, view: MemoryView, tokenizer: Tokenizer
+) -> dict[str, tuple[list[int], Grammar]]:
+    """Prompt and grammar of each call. What cannot be built from the log was not built from it when it was sealed."""
+    profile = Profile(content.profile.slot_candidates)
+    try:
+        return {
+            "projection": prepare_projection(tokenizer, events, task, content.budget.asked_chars, profile),
+            "decision": prepare_decision(tokenizer, task, view),
+        }
+    except TaskError:
+        raise  # a pattern that was too slow today says nothing about the record
+    except RequestError as exc:
+        found = Divergence("R1", "prompts and grammars", "built", "cannot be built", detail=exc.message)
+        raise _Diverged("DRIFT", found) from exc
+
+
+def _decode(tokenizer: Tokenizer, token_ids: Sequence[int], call: str) -> str:
+    """The text of recorded tokens, which may be anything; an end-of-turn token alone has none."""
+    try:
+        return tokenizer.decode(token_ids)
+    except RequestError as exc:
+        found = Divergence("R1", "token_ids", "a text", "no text", call, detail=exc.message)
+        raise _Diverged("DRIFT", found) from exc
 
 
 def _replay_r2(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:
     """Each recorded token is the best that the grammar allows, judged by one prefill over prompt and completion."""
     for call, recorded in _calls(record).items():
         watch(f"R2 {call}")
+        _compare_room(recorded, grammars[call], engine.max_model_len, call)
         score = engine.score(recorded.prompt_token_ids, recorded.token_ids, grammars[call])
         best = [position.best_token_id for position in score.positions]
         _compare_lists("R2", "token_ids", call, recorded.token_ids, best)
+
+
+def _compare_room(recorded: RecordedCall, grammar: Grammar, max_model_len: int, call: str) -> None:
+    """The call had the token limit that this engine gives it, and kept it."""
+    num_prompt_tokens, num_tokens = len(recorded.prompt_token_ids), len(recorded.token_ids)
+    try:
+        max_tokens = answer_room(num_prompt_tokens, grammar, max_model_len)
+    except PromptTooLongError as exc:
+        found = Divergence("R2", "prompt_token_ids length", num_prompt_tokens, max_model_len, call, detail=exc.message)
+        raise _Diverged("DRIFT", found) from exc
+    _compare("R2", "max_tokens", recorded.max_tokens, max_tokens, call=call)
+    if num_tokens > max_tokens:
+        detail = f"the call could give {max_tokens} tokens at most"
+        raise _Diverged("DRIFT", Divergence("R2", "token_ids length", num_tokens, max_tokens, call, detail=detail))
 
 
 def _replay_r3(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:

@@ -6,20 +6,23 @@ guessed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import json
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-import regex
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
+from projection.anchors import compile_pattern
 from projection.canonical import value_digest
 from projection.errors import TaskError
 
 FieldType = Literal["money", "percent", "date", "identifier", "integer", "text"]
 ReasonRule = Literal["none", "optional", "required"]
 MAX_TASK_BYTES = 262_144
+MAX_TASK_DEPTH = 16
 MAX_REASONS = 4  # Regulation B's comment 9(b)(2)-1: more than four reasons is not likely to help the applicant
 
 _Line = Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -27,6 +30,17 @@ _Label = Annotated[str, StringConstraints(min_length=1, max_length=60, pattern=r
 _Code = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f:\[\]]+$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 _OutcomeName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,39}$")]
+
+
+def _compilable(pattern: str) -> str:
+    try:
+        compile_pattern(pattern)
+    except TaskError as exc:
+        raise ValueError(exc.message) from exc
+    return pattern
+
+
+_Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_compilable)]
 
 
 class _Strict(BaseModel):
@@ -40,16 +54,7 @@ class TaskField(_Strict):
     type: FieldType
     description: _Label
     required: bool = True
-    pattern: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
-
-    @model_validator(mode="after")
-    def _pattern_compiles(self) -> Self:
-        if self.pattern is not None:
-            try:
-                regex.compile(self.pattern)
-            except regex.error as exc:
-                raise ValueError(f"pattern is not a regular expression: {exc}") from exc
-        return self
+    pattern: _Pattern | None = None
 
 
 class Outcome(_Strict):
@@ -93,13 +98,14 @@ class Task(_Strict):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        _refuse_duplicates("field name", [f.name for f in self.fields])
-        _refuse_duplicates("field description", [f.description for f in self.fields])
-        _refuse_duplicates("outcome", [o.name for o in self.outcomes])
-        _refuse_duplicates("reason code", [r.code for r in self.reasons])
-        _refuse_duplicates("provision id", [p.id for p in self.provisions])
-        if not self.reasons and any(o.reasons == "required" for o in self.outcomes):
-            raise ValueError("an outcome requires reasons, but the task lists none")
+        _refuse_repeats("fields", "name", [f.name for f in self.fields])
+        _refuse_repeats("fields", "description", [f.description for f in self.fields])
+        _refuse_repeats("outcomes", "name", [o.name for o in self.outcomes])
+        _refuse_repeats("reasons", "code", [r.code for r in self.reasons])
+        _refuse_repeats("provisions", "id", [p.id for p in self.provisions])
+        for index, outcome in enumerate(self.outcomes):
+            if outcome.reasons == "required" and not self.reasons:
+                raise _misfit("the outcome requires reasons, but the task lists none", "outcomes", index, "reasons")
         return self
 
     @cached_property
@@ -119,14 +125,17 @@ def parse_task(data: bytes | str, source: str = "task") -> Task:
         TaskError: with `line` where it is known and every problem in the message.
     """
     text = _task_text(data, source)
+    lines: dict[tuple[Hashable, ...], int] = {}
     try:
-        _refuse_aliases(text, source)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        is_json, value = _read_json(text)
+        layout = text.replace("\t", " ") if is_json else text  # JSON may be indented with tabs, YAML may not
+        _refuse_bombs(layout, source)
+        node = yaml.compose(layout, Loader=yaml.SafeLoader)
         if node is None:
             raise TaskError(f"{source}: the task is empty; it needs question, fields and outcomes", line=1)
-        lines: dict[tuple[Hashable, ...], int] = {}
         _walk(node, (), lines, source)
-        value = yaml.safe_load(text)
+        if not is_json:
+            value = yaml.safe_load(text)
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
         raise TaskError(f"{source}, line {line}: not valid YAML: {exc.problem}", line=line) from exc
@@ -144,7 +153,10 @@ def load_task(value: Any, source: str = "task", lines: dict[tuple[Hashable, ...]
     try:
         return Task.model_validate(value)
     except ValidationError as exc:
-        problems = [_problem(error["loc"], error["msg"], lines or {}) for error in exc.errors()]
+        problems = [
+            _problem(error.get("ctx", {}).get("place", error["loc"]), _message(error), lines or {})
+            for error in exc.errors()
+        ]
         text = "\n".join(f"{source}{f', line {line}' if line else ''}: {message}" for line, message in problems)
         raise TaskError(text, line=problems[0][0]) from exc
 
@@ -160,25 +172,40 @@ def _task_text(data: bytes | str, source: str) -> str:
         raise TaskError(f"{source}: not UTF-8 at byte {exc.start}", line=data[: exc.start].count(b"\n") + 1) from exc
 
 
-def _refuse_aliases(text: str, source: str) -> None:
-    """Aliases can make a small file huge, and a task has no use for them."""
+def _read_json(text: str) -> tuple[bool, Any]:
+    """Whether the text is a JSON object, and its value; YAML 1.1 reads most of JSON, but no tabs and no emoji."""
+    if not text.lstrip().startswith("{"):
+        return False, None
+    try:
+        return True, json.loads(text)
+    except (ValueError, RecursionError):
+        return False, None
+
+
+def _refuse_bombs(text: str, source: str) -> None:
+    """Aliases can make a small file huge and deep nesting makes it slow to read; a task has no use for either."""
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 1 if event.start_mark else None
         if isinstance(event, yaml.AliasEvent):
-            line = event.start_mark.line + 1 if event.start_mark else None
             raise TaskError(f"{source}, line {line}: YAML aliases are not allowed; write the value out", line=line)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_TASK_DEPTH:
+            raise TaskError(f"{source}, line {line}: nested more than {MAX_TASK_DEPTH} deep", line=line)
 
 
 def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashable, ...], int], source: str) -> None:
-    """Note the line of every value; refuse duplicate keys."""
+    """Note the line of every key and item; refuse keys that stand twice, and merges, which could hide some."""
     line = node.start_mark.line + 1
-    lines[path] = line
+    lines.setdefault(path, line)
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise TaskError(f"{source}, line {line}: a key must be a plain word", line=line)
             key_line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                raise TaskError(f"{source}, line {key_line}: a key must be a plain word", line=key_line)
             if (*path, key.value) in lines:
                 raise TaskError(f"{source}, line {key_line}: key {key.value!r} stands twice", line=key_line)
+            lines[(*path, key.value)] = key_line
             _walk(child, (*path, key.value), lines, source)
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
@@ -193,7 +220,18 @@ def _problem(
     return known, f"{place}: {message.removeprefix('Value error, ')}"
 
 
-def _refuse_duplicates(what: str, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{what} {', '.join(map(repr, twice))} stands twice")
+def _message(error: ErrorDetails) -> str:
+    is_word = isinstance(error["input"], bool) and error["type"] != "bool_type"
+    hint = " (YAML reads YES, NO, ON and OFF as true and false: put quotes around the word)" if is_word else ""
+    return error["msg"] + hint
+
+
+def _refuse_repeats(section: str, key: str, names: Sequence[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise _misfit(f"{name!r} stands twice", section, index, key)
+
+
+def _misfit(message: str, *place: int | str) -> PydanticCustomError:
+    """A problem between the parts of a task, with the place of the part that should change."""
+    return PydanticCustomError("misfit", "{message}", {"message": message, "place": place})

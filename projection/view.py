@@ -9,12 +9,11 @@ kept.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from projection.anchors import AnchorKind, find_anchors
+from projection.anchors import AnchorKind, find_anchors, find_loose_numeral
 from projection.candidates import field_anchors
 from projection.errors import VerificationError
 from projection.events import LoggedEvent
@@ -24,8 +23,8 @@ from projection.view_grammar import UNKNOWN
 
 Section = Literal["FACTS", "REASONING", "COMPLIANCE"]
 SECTIONS: tuple[Section, ...] = ("FACTS", "REASONING", "COMPLIANCE")
-_CITED = re.compile(r"- \[(?P<position>[1-9][0-9]*)\] (?P<words>.+)")
-_SLOT_VALUE = re.compile(r"(?P<value>.+) \[(?P<position>[1-9][0-9]*)\]")
+_CITED = re.compile(r"- \[(?P<position>[1-9][0-9]{0,8})\] (?P<words>.+)")
+_SLOT_VALUE = re.compile(r"(?P<value>.+) \[(?P<position>[1-9][0-9]{0,8})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +126,9 @@ def verify_view(text: str, events: Sequence[LoggedEvent], task: Task, budget_cha
 
 def find_omissions(view: MemoryView, events: Sequence[LoggedEvent]) -> tuple[Omission, ...]:
     """The log's anchors whose value appears nowhere in the view, in order of first appearance."""
-    shown = {anchor.value for line in view.lines for anchor in find_anchors(line.words or "")}
-    shown |= {fact.value for fact in view.facts if fact.value is not None}
+    values = [fact.value for fact in view.facts if fact.value is not None]
+    texts = values + [line.words for line in view.lines if line.words is not None]
+    shown = {*values, *(anchor.value for text in texts for anchor in find_anchors(text))}
     places: dict[tuple[str, AnchorKind], list[int]] = {}
     for event in events:
         for anchor in find_anchors(event.text, event.position):
@@ -189,8 +189,7 @@ def _verify_words(line: ViewLine, event: LoggedEvent) -> None:
     if line.section == "FACTS":
         raise VerificationError(f"line L{line.number} is no sentence of event [{event.position}]", line=line.number)
     allowed = {anchor.value for anchor in find_anchors(event.text)}
-    anchors = find_anchors(line.words or "")
-    for anchor in anchors:
+    for anchor in find_anchors(line.words or ""):
         if anchor.value not in allowed:
             raise VerificationError(
                 f"line L{line.number} says {anchor.value!r}, which does not stand in the event it cites, "
@@ -199,12 +198,11 @@ def _verify_words(line: ViewLine, event: LoggedEvent) -> None:
                 value=anchor.value,
                 position=event.position,
             )
-    inside = {index for anchor in anchors for index in range(anchor.start, anchor.end)}
-    for index, char in enumerate(line.words or ""):
-        if index not in inside and unicodedata.category(char).startswith("N"):
-            raise VerificationError(
-                f"line L{line.number} holds the numeral {char!r} outside any anchor", line=line.number, value=char
-            )
+    numeral = find_loose_numeral(line.words or "")
+    if numeral is not None:
+        raise VerificationError(
+            f"line L{line.number} holds the numeral {numeral!r} outside any anchor", line=line.number, value=numeral
+        )
 
 
 def _verify_fact(fact: Fact, field: TaskField, event: LoggedEvent) -> None:

@@ -9,7 +9,7 @@
     - [i] <provision>: <words>
 
 Words are a sentence of event i, verbatim, or the model's own. In its own words every digit is part of an anchor of
-event i, and an anchor stands between two words of a closed list, so that no neighbour can turn it into another value
+event i, and it stands at the end behind a word of a closed list, so that no neighbour can turn it into another value
 ("March" + "5" never becomes a date). The numbers of lines are what B leaves room for at their longest: no sentence of
 the grammar is longer than B characters. Further facts run through the whole log in order, as many as fit: the log's
 sentences are cut into that many equal stretches, and each line takes one.
@@ -53,8 +53,7 @@ INTRO_WORDS = (
     "is", "was", "are", "of", "at", "to", "from", "for", "on", "in", "by", "with", "under", "over", "about", "below",
     "above", "has", "had", "shows", "states", "reports", "totals", "exceeds", "equals", "number", "dated", "since",
 )  # fmt: skip
-NEXT_WORDS = ("and", "or", "with", "for", "per", "as", "which", "while", "but", "in", "on", "from", "to", "by", "of")
-HEAD_CHARS, TAIL_CHARS, WORD_END_CHARS = 32, 12, 12
+STATEMENT_CHARS, WORD_END_CHARS = 36, 12
 MAX_OWN_ANCHOR_CHARS = 24  # a longer anchor still fills a slot; in own words its room would cost every line
 MAX_LINES = 12  # of REASONING, and of COMPLIANCE
 
@@ -95,28 +94,27 @@ def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: 
 
 
 def own_words(values: Sequence[str]) -> Node:
-    """Words, then at most one of `values` between two words of the closed lists, then words."""
-    number = seq(" ", alt(*INTRO_WORDS), " ", alt(*values), opt(Ref("tail"))) if values else None
-    return seq(Ref("head"), *([opt(number)] if number else []), opt(alt(".")))
+    """A statement: words, and at its end at most one of `values`, behind a word of a closed list."""
+    number = seq(" ", alt(*INTRO_WORDS), " ", alt(*values)) if values else None
+    return seq(Ref("statement"), *([opt(number)] if number else []), opt(alt(".")))
 
 
 def word_rules() -> dict[str, Node]:
     """The rules that `own_words` refers to.
 
-    A statement opens with a word of a closed list, which leaves other beginnings to sentences of the event. A stretch
-    of words ends at a word's end: behind its last character no new word begins, and
-    the word it stands in may take `WORD_END_CHARS` letters more. No two marks stand side by side but a comma's space.
+    A statement opens with a word of a closed list, which leaves other beginnings to sentences of the event. It ends at
+    a word's end: behind its last character no new word begins, and the word it stands in may take `WORD_END_CHARS`
+    letters more. No two marks stand side by side but a comma's space.
     """
     end = Chars(LETTERS, 0, WORD_END_CHARS)
     rules: dict[str, Node] = {"in_word_0": end}
     letter = Chars(LETTERS, 1, 1)
-    for left in range(1, max(HEAD_CHARS, TAIL_CHARS)):
+    for left in range(1, STATEMENT_CHARS):
         begun = seq(Chars(WORD_MARKS, 1, 1), letter, Ref(f"in_word_{left - 2}")) if left >= 2 else None
         comma = seq(", ", letter, Ref(f"in_word_{left - 3}")) if left >= 3 else None
         goes_on = seq(letter, Ref(f"in_word_{left - 1}"))
         rules[f"in_word_{left}"] = Rep(Alt(tuple(n for n in (goes_on, begun, comma) if n is not None)), 0, 1)
-    rules["head"] = seq(alt(*OPENERS), " ", letter, Ref(f"in_word_{HEAD_CHARS - 1}"))
-    rules["tail"] = seq(" ", alt(*NEXT_WORDS), " ", letter, Ref(f"in_word_{TAIL_CHARS - 1}"))
+    rules["statement"] = seq(alt(*OPENERS), " ", letter, Ref(f"in_word_{STATEMENT_CHARS - 1}"))
     return rules
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -66,20 +65,29 @@ def watch_calls(expected_chars: int) -> Iterator[Watch]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed} tokens in"),
+        TextColumn("{task.fields[note]:>14}"),
         TimeElapsedColumn(),
-        TextColumn("left, at most"),
+        TextColumn("at most"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=err) as progress:
 
+        def finish() -> None:
+            for task in progress.tasks:
+                progress.update(task.id, total=task.completed or 1, completed=task.completed or 1)
+
         def watch(name: str) -> CallProgress:
-            for earlier in progress.tasks:
-                progress.update(earlier.id, total=earlier.completed)
-            bar = progress.add_task(name, total=expected_tokens)
-            return lambda done, limit: progress.update(bar, completed=done, total=min(limit, expected_tokens))
+            finish()
+            bar = progress.add_task(f"{name:<13}", total=expected_tokens, note="one pass" if name[:2] == "R2" else "")
+
+            def show(done: int, limit: int) -> None:
+                progress.update(bar, completed=done, total=min(limit, expected_tokens), note=f"{done} tokens")
+
+            return show
 
         yield watch
+        finish()
 
 
 def _talk_of_calls(name: str) -> CallProgress:
@@ -99,8 +107,8 @@ def print_decision(sealed: SealedDecision) -> None:
     """The view, the decision, and the digests that identify them."""
     record = sealed.record
     title = f"memory view, {sealed.view.num_chars} of {record.content.budget.asked_chars} characters"
-    out.print(_panel(sealed.view.text, title))
-    out.print(_panel(record.content.decision_call.text, "decision"))
+    _print_evidence(title, sealed.view.text)
+    _print_evidence("decision", record.content.decision_call.text)
     rows = {
         "record": sealed.record_id,
         "content digest": record.content_digest,
@@ -143,5 +151,7 @@ def describe_divergence(found: Divergence) -> str:
     return f"first divergence: {found.level} {found.what}{place}{index}: {values}{detail}"
 
 
-def _panel(text: str, title: str) -> Panel:
-    return Panel(Text(visible(text).rstrip("\n")), title=Text(title), title_align="left", expand=False)
+def _print_evidence(title: str, text: str) -> None:
+    """Text that counts, between two rules and whole: never wrapped or cut at the width of a terminal."""
+    out.print(Text(f"── {title} ──", style="bold"))
+    out.print(Text(visible(text)))

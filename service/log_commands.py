@@ -9,6 +9,7 @@ import typer
 from projection import log
 from projection.entry import Head, Stream
 from projection.errors import NotFoundError, StorageError, VerificationError
+from projection.events import AUDIT_CASE_ID
 from projection.log import LogVerdict, Store
 from projection.prompt import visible
 from projection.store_sqlite import SqliteStore
@@ -150,14 +151,19 @@ def _verify(store: SqliteStore, streams: list[Stream], expected_head: str | None
 
 
 def _find_head(store: Store, verdicts: dict[Stream, LogVerdict], expected_head: str) -> tuple[int | None, str | None]:
-    """Where the first stream that lacks the head ends; (None, None) when any stream has it."""
+    """What is wrong when no stream has the head; (None, None) when one has. A stream may have grown since."""
     expected = log.parse_expected_head(expected_head)
     found = [log.verify(store.entries(stream), stream, expected_head=expected) for stream in verdicts]
     if any(verdict.holds for verdict in found):
         return None, None
-    if not found:
-        return 1, "the log is empty, and a head is expected"
-    return found[0].first_bad_position, found[0].reason
+    cases = [verdict for stream, verdict in zip(verdicts, found, strict=True) if stream.case_id != AUDIT_CASE_ID]
+    likely = cases if len(cases) == 1 else found
+    if len(likely) == 1:
+        return likely[0].first_bad_position, likely[0].reason
+    return None, (
+        "no stream here has the expected head: entries are missing, or it is the joint head of several streams, which "
+        "holds only until the next append. Name the stream with --case for the position"
+    )
 
 
 def _joint_head(heads: dict[Stream, Head]) -> str:

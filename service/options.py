@@ -21,7 +21,9 @@ Engine = Annotated[str, typer.Option("--engine", help="vllm, transformers or scr
 Config = Annotated[Path | None, typer.Option("--config", help="Engine configuration; by default gpu_configs/cpu.yaml.")]
 Budget = Annotated[int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1)]
 TaskFile = Annotated[Path, typer.Option("--task", help="Task specification, YAML or JSON.")]
-EventsFile = Annotated[Path, typer.Argument(help="CloudEvents 1.0 as JSON Lines or a JSON array.")]
+EventsFile = Annotated[
+    Path, typer.Argument(help="CloudEvents 1.0, or objects with type, time and text; JSON Lines or an array.")
+]
 RecordId = Annotated[str, typer.Argument(help="A record's id, or an unambiguous beginning of it.")]
 
 __all__ = ["DEFAULT_BUDGET_CHARS", "DEFAULT_DB", "DEFAULT_TENANT"]

@@ -55,7 +55,7 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 def test_all_anchors_may_be_offered(tmp_path: Path) -> None:
     path = tmp_path / "engine.yaml"
-    path.write_text(edited("slot_candidates: 3", "slot_candidates: null"), encoding="utf-8")
+    path.write_text(edited("slot_candidates: 2", "slot_candidates: null"), encoding="utf-8")
     assert load_config(path).projection.slot_candidates is None
 
 
@@ -65,7 +65,7 @@ def test_all_anchors_may_be_offered(tmp_path: Path) -> None:
         ("seed: 0", "sede: 0", "sede"),
         ("seed: 0", "seed: 0\ntemperature: 0", "temperature"),
         ("split_kv: false", "split_kv: false\n  flash: true", "attention.flash"),
-        ("slot_candidates: 3", "slot_candidates: 3\n  k: 3", "projection.k"),
+        ("slot_candidates: 2", "slot_candidates: 2\n  k: 3", "projection.k"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_line(tmp_path: Path, old: str, new: str, key: str) -> None:
@@ -102,8 +102,8 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("seed: 0", "seed: null"),
         ("invariant: true", "invariant: 1"),
         ("split_kv: false", 'split_kv: "no"'),
-        ("slot_candidates: 3", "slot_candidates: 0"),
-        ("slot_candidates: 3", "slot_candidates: true"),
+        ("slot_candidates: 2", "slot_candidates: 0"),
+        ("slot_candidates: 2", "slot_candidates: true"),
         ("model: smollm2-135m-instruct", 'model: ""'),
     ],
 )

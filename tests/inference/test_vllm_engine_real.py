@@ -172,33 +172,56 @@ def test_rows_of_a_matrix_product_do_not_depend_on_their_number(vllm_engine: Vll
         assert torch.equal(ops.onednn_mm(handler, x[0], None), whole[0])
 
 
-def test_every_token_of_a_step_becomes_a_request_of_its_own(vllm_engine: VllmEngine) -> None:
+def test_a_step_is_cut_into_requests_of_one_tile(vllm_engine: VllmEngine) -> None:
     import torch
     from vllm.v1.attention.backend import CommonAttentionMetadata
 
-    from inference.invariant_attention import one_token_requests
+    from inference.invariant_attention import one_tile_requests
 
-    starts = torch.tensor([0, 3, 4, 6], dtype=torch.int32)  # a prefill of 3, a decode, a chunk of 2
+    starts = torch.tensor([0, 5, 6, 10], dtype=torch.int32)  # a prefill of 5, a decode, a chunk of positions 3 to 6
     step = CommonAttentionMetadata(
         query_start_loc=starts,
         query_start_loc_cpu=starts,
-        seq_lens=torch.tensor([3, 9, 7], dtype=torch.int32),
+        seq_lens=torch.tensor([5, 9, 7], dtype=torch.int32),
         num_reqs=3,
-        num_actual_tokens=6,
-        max_query_len=3,
+        num_actual_tokens=10,
+        max_query_len=5,
         max_seq_len=9,
         block_table_tensor=torch.tensor([[1, 2], [3, 4], [5, 6]], dtype=torch.int32),
-        slot_mapping=torch.arange(6),
+        slot_mapping=torch.arange(10),
     )
-    apart = one_token_requests(step)
-    assert apart.query_start_loc.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert apart.seq_lens.tolist() == [1, 2, 3, 9, 6, 7]
-    assert apart.block_table_tensor.tolist() == [[1, 2]] * 3 + [[3, 4]] + [[5, 6]] * 2
-    assert (apart.num_reqs, apart.max_query_len, apart.num_actual_tokens) == (6, 1, 6)
-    assert apart.seq_lens.dtype == apart.query_start_loc.dtype == torch.int32
+    alone = one_tile_requests(step, 1)
+    assert alone.query_start_loc.tolist() == list(range(11))
+    assert alone.seq_lens.tolist() == [1, 2, 3, 4, 5, 9, 4, 5, 6, 7]
+    assert alone.block_table_tensor.tolist() == [[1, 2]] * 5 + [[3, 4]] + [[5, 6]] * 4
+    assert (alone.num_reqs, alone.max_query_len, alone.num_actual_tokens) == (10, 1, 10)
+    in_fours = one_tile_requests(step, 4)
+    assert in_fours.query_start_loc.tolist() == [0, 4, 5, 6, 7, 10]
+    assert in_fours.seq_lens.tolist() == [4, 5, 9, 4, 7]
+    assert in_fours.block_table_tensor.tolist() == [[1, 2], [1, 2], [3, 4], [5, 6], [5, 6]]
+    assert (in_fours.num_reqs, in_fours.max_query_len) == (5, 3 + 1)
+    assert in_fours.seq_lens.dtype == in_fours.query_start_loc.dtype == torch.int32
     for not_causal in (False, torch.tensor([True, True, False])):
         with pytest.raises(ConfigurationError):
-            one_token_requests(step.replace(causal=not_causal))
+            one_tile_requests(step.replace(causal=not_causal), 1)
+
+
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_size"), [(9, 3, 64), (8, 2, 64), (8, 1, 128), (4, 4, 32)])
+def test_a_tile_of_tokens_gives_each_the_bits_it_gets_alone(
+    vllm_engine: VllmEngine, num_heads: int, num_kv_heads: int, head_size: int
+) -> None:
+    """The kernel itself, over 2,100 positions: one token at a time, and in our tiles, from any first token on."""
+    import torch
+
+    from inference.invariant_attention import tokens_per_tile
+    from tests.inference.attention_kernel import AttentionStep
+
+    step = AttentionStep.random(num_heads, num_kv_heads, head_size, num_tokens=2100)
+    alone = step.run(1)
+    num_tokens = tokens_per_tile("vec", num_heads // num_kv_heads)
+    assert torch.equal(step.run(num_tokens), alone)
+    assert torch.equal(step.run(num_tokens, first=1003), alone[1003:])
+    assert torch.equal(step.run(num_tokens, first=2099), alone[2099:])
 
 
 def test_the_best_allowed_token_is_the_lowest_id_among_equals(vllm_engine: VllmEngine) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projection.anchors import find_anchors, find_pattern
+from projection.anchors import find_anchors, find_pattern, find_segments
 from projection.errors import TaskError
 from tests.projection.cases import odd_texts
 
@@ -57,3 +57,9 @@ def test_a_pattern_finds_only_matches_that_stand_alone() -> None:
 def test_a_pattern_that_backtracks_for_ever_is_refused() -> None:
     with pytest.raises(TaskError, match="does not backtrack"):
         find_pattern("a" * 5000 + "!", r"(?:a|aa)+$", 7)
+
+
+def test_a_text_value_is_never_cut_inside_a_number() -> None:
+    text = "The deductible is 2.0% of $27,350.00, from 10:30 on. Occupancy: primary residence"
+    values = [a.value for a in find_segments(text)]
+    assert values == ["The deductible is 2.0% of $27,350.00", "from 10:30 on", "Occupancy", "primary residence"]
