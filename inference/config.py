@@ -1,7 +1,8 @@
 """Engine configuration: one YAML file per device class, checked before anything heavy is loaded.
 
 Promises that every key is known, stands once, and has a value of its type and range; an error names file, line and
-key. Does not read the environment and does not know where weights lie.
+key. Does not read the environment, does not know where weights lie, and does not judge whether what is asked for is
+deterministic: that is the checker's work.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from projection.errors import ConfigurationError
 
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 StrictBool = Annotated[bool, Field(strict=True)]
+Name = Annotated[str, Field(min_length=1, strict=True)]
+VariableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+FlagName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$")]
+FlagValue = StrictBool | Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)] | Name
 
 PROBLEMS = {
     "extra_forbidden": "unknown key {key!r}; remove it or correct its spelling",
@@ -30,14 +43,19 @@ class _Section(BaseModel):
 
 
 class AttentionConfig(_Section):
-    """How attention is computed on a CPU.
+    """How attention is computed.
 
-    invariant: load our plugin, so that a request's bits do not depend on its neighbours.
+    invariant: a request's bits must not depend on its neighbours. On a CPU this loads our plugin; on a GPU it is
+        vLLM's own mode, which `environment` switches on.
     split_kv: let several threads share one long context; refused together with `invariant`.
+    backend: vLLM's name of the attention back end; None is the only one there is (CPU) or vLLM's own choice.
+    flash_attn_version: of the FLASH_ATTN back end; None is vLLM's choice for the device.
     """
 
     invariant: StrictBool
     split_kv: StrictBool
+    backend: Name | None = None
+    flash_attn_version: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -55,22 +73,75 @@ class ProjectionConfig(_Section):
     slot_candidates: PositiveInt | None
 
 
+class SpeculationConfig(_Section):
+    """Tokens guessed ahead and then verified.
+
+    method: vLLM's name; `ngram` looks the next tokens up in the prompt.
+    prompt_lookup_min, prompt_lookup_max: length of the words that `ngram` looks up, in tokens.
+    """
+
+    method: Name
+    num_speculative_tokens: PositiveInt
+    prompt_lookup_min: PositiveInt | None = None
+    prompt_lookup_max: PositiveInt | None = None
+
+
+class FeaturesConfig(_Section):
+    """What vLLM does for speed; each is off unless it is switched on.
+
+    compile: torch.compile, and CUDA graphs on a GPU; off is vLLM's eager mode.
+    """
+
+    prefix_caching: StrictBool = False
+    chunked_prefill: StrictBool = False
+    compile: StrictBool = False
+    speculation: SpeculationConfig | None = None
+
+
 class EngineConfig(_Section):
     """Everything about an engine that a person chooses.
 
+    status: whether all that the file asks for was shown to be deterministic by tests on such a device.
+    revision, manifest_digest: which weights `model` must name: the commit of the hub's repository that they were
+        pulled from, or the digest of their manifest. None: whatever is pinned under that name.
     max_model_len: prompt and completion tokens together.
     max_num_seqs: requests in one step.
+    max_num_batched_tokens: tokens in one step; None is `max_model_len`.
+    gpu_memory_utilization: share of the GPU's memory that must be free at the start; None is vLLM's default. The KV
+        cache has `kv_cache_gib`, whatever this says.
+    environment: variables of the server's process.
+    vllm_arguments: further flags of vLLM's server, without the leading dashes; true is the bare flag.
     """
 
+    device: Literal["cpu", "cuda"] = "cpu"
+    status: Literal["proved", "to be proved on the device"] = "to be proved on the device"
     model: Annotated[str, Field(min_length=1)]
-    dtype: Literal["float32"]
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    manifest_digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"]
+    quantization: Name | None = None
+    kv_cache_dtype: Name = "auto"
+    generation_config: Name = "vllm"
     max_model_len: PositiveInt
     max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt | None = None
     num_threads: PositiveInt
+    tensor_parallel_size: PositiveInt = 1
     kv_cache_gib: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)]
     attention: AttentionConfig
+    features: FeaturesConfig = FeaturesConfig()
+    environment: dict[VariableName, Annotated[str, Field(strict=True)]] = {}
+    vllm_arguments: dict[FlagName, FlagValue] = {}
     projection: ProjectionConfig
+
+    @field_validator("dtype")
+    @classmethod
+    def _suits_the_device(cls, dtype: str, known: ValidationInfo) -> str:
+        if known.data.get("device") == "cpu" and dtype != "float32":
+            raise ValueError("a CPU needs float32: it is the only type whose matrix products are invariant there")
+        return dtype
 
 
 def load_config(path: Path) -> EngineConfig:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -78,13 +78,17 @@ class VllmEngine:
         tokenizer = PinnedTokenizer(weights_dir)
         environ = vllm_runtime.prepare_environment(config)
         llm = vllm_runtime.start(config, weights_dir)
-        fields = {
-            "kind": "vllm",
-            "tokenizer_digest": tokenizer.digest,
-            "weights": weights_fields(manifest),
-            **_engine_fields(llm, config, environ),
-        }
-        return cls(llm, tokenizer, EngineIdentity(fields), config)
+        with ExitStack() as failed:
+            failed.callback(vllm_runtime.stop, llm)
+            fields = {
+                "kind": "vllm",
+                "tokenizer_digest": tokenizer.digest,
+                "weights": weights_fields(manifest),
+                **_engine_fields(llm, config, environ),
+            }
+            engine = cls(llm, tokenizer, EngineIdentity(fields), config)
+            failed.pop_all()
+        return engine
 
     @property
     def identity(self) -> EngineIdentity:

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from inference.containment import contained
 from projection.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from vllm import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
 PLUGIN_NAME = "dpm_invariant_attention"
@@ -63,10 +64,13 @@ def prepare_environment(config: EngineConfig) -> dict[str, str]:
     for name, reason in FORBIDDEN_VARIABLES.items():
         if name in os.environ:
             raise ConfigurationError(f"{name} is set: {reason}. Unset it", variable=name)
-    os.environ.update(required)
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    _require_unread(required)
+    before = dict(os.environ)
+    os.environ.update({**QUIET, **before, **required})
+    try:
+        _require_unread(required)
+    except ConfigurationError:
+        _restore_environment(before)
+        raise
     return dict(os.environ)
 
 
@@ -135,7 +139,7 @@ def _restore_environment(environ: Mapping[str, str]) -> None:
 def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
     import torch
-    from vllm import EngineArgs
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
     from vllm.v1.engine.llm_engine import LLMEngine
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -143,7 +147,17 @@ def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
     torch._dynamo.config.disable = True  # the variable comes too late where torch was imported before
     torch.set_num_threads(config.num_threads)
     _set_attention(config)
-    args = EngineArgs(
+    with ExitStack() as failed:
+        failed.callback(cleanup_dist_env_and_memory)
+        llm = LLMEngine.from_engine_args(_engine_args(config, weights_dir))
+        failed.pop_all()
+    return llm
+
+
+def _engine_args(config: EngineConfig, weights_dir: Path) -> EngineArgs:
+    from vllm import EngineArgs
+
+    return EngineArgs(
         model=str(weights_dir),
         dtype=config.dtype,
         seed=config.seed,
@@ -161,7 +175,6 @@ def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
         use_tqdm_on_load=False,
         disable_log_stats=True,
     )
-    return LLMEngine.from_engine_args(args)
 
 
 def _set_attention(config: EngineConfig) -> None:

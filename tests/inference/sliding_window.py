@@ -17,6 +17,7 @@ from inference.containment import contained
 from inference.transformers_engine import TransformersEngine
 from inference.vllm_engine import VllmEngine
 from inference.weights import pin
+from projection.errors import EngineError
 from tests.inference import invariance
 
 WINDOW = 96
@@ -62,9 +63,17 @@ def main() -> None:
     with contained("writing the models"):
         write_model(pinned_dir, work_dir / "window", WINDOW)
         write_model(pinned_dir, work_dir / "no_window", None)
+    try:
+        VllmEngine.load(config.model_copy(update={"max_model_len": 4096}), work_dir / "window")
+        raise SystemExit("more context than the model has was taken")
+    except EngineError:
+        pass  # and the next start in this process must work
     with VllmEngine.load(config, work_dir / "window") as engine:
         prompt = invariance.make_prompt(engine, 0, LENGTHS[0])
         result: dict[str, Any] = {"vllm": invariance.collect(engine, LENGTHS, ())}
+        full = invariance.make_prompt(engine, 1, engine.max_model_len - 1)
+        said = engine.generate(full, 1, None).token_ids
+        result["fills_the_context"] = [said, [p.best_token_id for p in engine.score(full, said, None).positions]]
     result["transformers"] = say_with_transformers(config, work_dir / "window", prompt)
     result["transformers_without_window"] = say_with_transformers(config, work_dir / "no_window", prompt)
     print(json.dumps(result))

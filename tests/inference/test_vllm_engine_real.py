@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference.config import EngineConfig
+from inference import vllm_runtime
+from inference.config import AttentionConfig, EngineConfig
 from projection.errors import ConfigurationError, EngineError
 from projection.grammar import Grammar, Ref
 from tests.inference import invariance
@@ -91,6 +93,8 @@ def test_a_sliding_window_is_kept_and_its_bits_are_invariant_too(model_dir: Path
     assert invariance.differences(result["vllm"]) == []
     assert result["vllm"]["solo"][0]["token_ids"] == result["transformers"]
     assert result["transformers"] != result["transformers_without_window"]
+    said, best = result["fills_the_context"]
+    assert said == best
 
 
 def test_a_batch_of_grammars_gives_each_what_it_gets_alone(vllm_engine: VllmEngine) -> None:
@@ -148,6 +152,27 @@ def test_a_second_engine_beside_the_first_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match="close it first"):
         type(vllm_engine).load(engine_config, model_dir)
+
+
+def test_settings_that_vllm_has_read_already_are_refused_and_nothing_is_changed(
+    vllm_engine: VllmEngine, engine_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert vllm_engine.identity.fields["environment"]["VLLM_CPU_ATTN_SPLIT_KV"] == "0"
+    for name in vllm_runtime.environment_for(engine_config):
+        monkeypatch.delenv(name)
+    split = AttentionConfig(invariant=False, split_kv=True)
+    before = dict(os.environ)
+    with pytest.raises(ConfigurationError, match="imported before"):
+        vllm_runtime.prepare_environment(engine_config.model_copy(update={"attention": split}))
+    assert dict(os.environ) == before
+
+
+def test_calls_from_two_threads_wait_for_each_other(vllm_engine: VllmEngine) -> None:
+    prompts = [invariance.make_prompt(vllm_engine, seed, 100) for seed in range(2)]
+    alone = [vllm_engine.generate(prompt, 8, None).logprobs for prompt in prompts]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(lambda prompt: vllm_engine.generate(prompt, 8, None).logprobs, prompts))
+    assert together == alone
 
 
 def test_the_process_is_left_without_vllms_own_variables(vllm_engine: VllmEngine) -> None:
