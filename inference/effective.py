@@ -73,9 +73,7 @@ class Effective:
 
     def changed_under(self, *names: str) -> tuple[str, ...]:
         """`name=value` of every argument that is not vLLM's default and is, or lies under, one of the names."""
-        found = sorted(
-            name for name in self.arguments.changed for under in names if f"{name}.".startswith(f"{under}.")
-        )
+        found = sorted(name for name in self.arguments.changed for under in names if f"{name}.".startswith(f"{under}."))
         return tuple(f"{name}={self.argument(name)}" for name in found)
 
     def variable(self, name: str) -> tuple[str, ...]:

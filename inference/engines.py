@@ -42,23 +42,32 @@ def read_config(path: Path | None = None) -> EngineConfig:
     return load_config(path or Path(str(files("gpu_configs"))) / "cpu.yaml")
 
 
+def enrolment_path(engine_identity: str) -> Path:
+    """Where the known answers of an engine lie."""
+    return home() / "enrolments" / f"{engine_identity}.json"
+
+
 def profile_of(config: EngineConfig) -> Profile:
     """The view's profile that a configuration asks for."""
     return Profile(slot_candidates=config.projection.slot_candidates)
 
 
 def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[ClosableEngine]:
-    """Start the engine of that name; closing the context stops it.
+    """Start the engine of that name, or connect to the server at that address; closing the context stops it.
 
     Raises:
         ConfigurationError: no such engine. NotFoundError: the model was not fetched. EngineError: it cannot start.
     """
+    if is_url(name):
+        from inference.server_engine import VllmServerEngine
+
+        return closing(VllmServerEngine.connect(name, existing_weights(config.model)))
     _require_known(name)
     if name == "scripted":
         from inference.scripted_engine import ScriptedEngine
 
         return closing(ScriptedEngine())
-    directory = _existing_weights(config.model)
+    directory = existing_weights(config.model)
     if name == "transformers":
         from inference.transformers_engine import TransformersEngine
 
@@ -70,22 +79,35 @@ def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[Closa
 
 def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:
     """The tokenizer of that engine, without the engine; raises as `open_engine`."""
-    _require_known(name)
+    if not is_url(name):
+        _require_known(name)
     if name == "scripted":
         from inference.scripted_engine import ScriptedTokenizer
 
         return ScriptedTokenizer()
     from inference.tokenizer import PinnedTokenizer
 
-    return PinnedTokenizer(_existing_weights(config.model))
+    return PinnedTokenizer(existing_weights(config.model))
+
+
+def is_url(name: str) -> bool:
+    """Whether an engine's name is the address of a server."""
+    return name.startswith(("http://", "https://"))
 
 
 def _require_known(name: str) -> None:
     if name not in ENGINE_NAMES:
-        raise ConfigurationError(f"there is no engine {name!r}; choose {', '.join(ENGINE_NAMES)}", engine=name)
+        raise ConfigurationError(
+            f"there is no engine {name!r}; choose {', '.join(ENGINE_NAMES)}, or a server's http:// address", engine=name
+        )
 
 
-def _existing_weights(model: str) -> Path:
+def existing_weights(model: str) -> Path:
+    """The pinned directory of a model that was fetched.
+
+    Raises:
+        NotFoundError: it was not.
+    """
     directory = weights_dir(model)
     if not directory.is_dir():
         raise NotFoundError(

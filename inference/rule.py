@@ -42,11 +42,11 @@ class Rule:
 
     def violations(self, effective: Effective) -> tuple[Violation, ...]:
         reference = None if self.issue is None else f"vllm-project/vllm#{self.issue}"
-        return tuple(
-            Violation(self.id, found, self.reason, self.remedy, reference) for found in self.find(effective)
-        )
+        return tuple(Violation(self.id, found, self.reason, self.remedy, reference) for found in self.find(effective))
 
 
 def refused_arguments(rule_id: str, names: tuple[str, ...], reason: str, issue: int | None = None) -> Rule:
     """A rule that refuses vLLM's arguments of these names, and those under them, when they are not the default."""
-    return Rule(rule_id, lambda effective: effective.changed_under(*names), reason, "Take it out of vllm_arguments.", issue)
+    return Rule(
+        rule_id, lambda effective: effective.changed_under(*names), reason, "Take it out of vllm_arguments.", issue
+    )

@@ -74,23 +74,18 @@ class TokenMatcher:
 
     def accept(self, token_id: int) -> bool:
         """Advance by one token; returns whether it was allowed."""
-        if self.is_over:
-            return False
-        is_known = 0 <= token_id < self._vocab_size
-        is_allowed = is_known and (self._matcher is None or self._matcher.accept_token(token_id))
-        self.is_over = not is_allowed or token_id in self._end_token_ids
+        is_allowed = self.accept_allowed(token_id)
+        self.is_over = self.is_over or not is_allowed
         return is_allowed
 
-
-def completion_bitmask(matcher: TokenMatcher, token_ids: Sequence[int]) -> torch.Tensor:
-    """The allowed tokens at each position of a recorded completion: (num_tokens, ceil(vocab_size / 32)) int32."""
-    import torch
-
-    rows = []
-    for token_id in token_ids:
-        rows.append(matcher.next_bitmask())
-        matcher.accept(token_id)
-    return torch.cat(rows)
+    def accept_allowed(self, token_id: int) -> bool:
+        """Advance by a token that is allowed, and say so; stay where it is when the token is not."""
+        if self.is_over or not 0 <= token_id < self._vocab_size:
+            return False
+        if self._matcher is not None and not self._matcher.accept_token(token_id):
+            return False
+        self.is_over = token_id in self._end_token_ids
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +118,34 @@ def best_allowed(logits: torch.Tensor, bitmask: torch.Tensor) -> list[int]:
     import torch
     import xgrammar
 
-    if bool(logits.isnan().any()):
-        raise EngineError("the model computed logits that are not numbers: its weights or its kernels are broken")
+    check_numbers(logits)
     xgrammar.apply_token_bitmask_inplace(logits, bitmask)
     best = logits.argmax(dim=-1)
     best_token_ids: list[int] = torch.where(bitmask.any(dim=-1), best, -1).tolist()
     return best_token_ids
 
 
-def score_positions(token_ids: Sequence[int], logits: torch.Tensor, bitmask: torch.Tensor) -> Iterator[ScoredPosition]:
-    """Judge recorded tokens by the logits of their positions (num_tokens, vocab_size), float32; overwrites them."""
+def check_numbers(logits: torch.Tensor) -> None:
+    """Raises EngineError when a logit is not a number."""
+    if bool(logits.isnan().any()):
+        raise EngineError("the model computed logits that are not numbers: its weights or its kernels are broken")
+
+
+def score_positions(matcher: TokenMatcher, token_ids: Sequence[int], logits: torch.Tensor) -> Iterator[ScoredPosition]:
+    """Judge recorded tokens by the logits of their positions (num_tokens, vocab_size), float32; overwrites them.
+
+    `matcher` stands before the first of them and is advanced. A recorded token that beats the whole vocabulary beats
+    whatever the grammar allows: only the other positions need the grammar's mask, which costs a millisecond or more.
+    """
+    check_numbers(logits)
     logprobs = logits.log_softmax(dim=-1)
-    best_token_ids = best_allowed(logits, bitmask)
-    for token_id, best_token_id, row in zip(token_ids, best_token_ids, logprobs, strict=True):
-        logprob = float(row[token_id]) if 0 <= token_id < len(row) else float("-inf")
+    for index, (token_id, best_of_all) in enumerate(zip(token_ids, logits.argmax(dim=-1).tolist(), strict=True)):
+        logprob = float(logprobs[index, token_id]) if 0 <= token_id < logits.shape[1] else float("-inf")
+        if token_id == best_of_all and matcher.accept_allowed(token_id):
+            yield ScoredPosition(token_id, token_id, logprob)
+            continue
+        (best_token_id,) = best_allowed(logits[index : index + 1], matcher.next_bitmask())
+        matcher.accept(token_id)
         yield ScoredPosition(token_id, best_token_id, logprob)
 
 

@@ -30,7 +30,6 @@ from inference.token_grammar import (
     ChosenToken,
     GrammarCompiler,
     choose,
-    completion_bitmask,
     known_token_ids,
     score_positions,
 )
@@ -141,10 +140,10 @@ class TransformersEngine:
         check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
         with self._running():
-            bitmask = completion_bitmask(self._grammars.matcher(grammar), completion_token_ids)
+            matcher = self._grammars.matcher(grammar)
             known = known_token_ids(completion_token_ids[:-1], self._vocab_size)
             logits = self._forward([*prompt_token_ids, *known], len(completion_token_ids), None)
-            positions = tuple(score_positions(completion_token_ids, logits, bitmask))
+            positions = tuple(score_positions(matcher, completion_token_ids, logits))
         return Score(positions, len(prompt_token_ids), time.perf_counter() - started)
 
     def close(self) -> None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from inference import vllm_runtime
 from inference.config import EngineConfig, SpeculationConfig
 from inference.containment import contained
 from projection.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from vllm import EngineArgs
 
 NOT_IN_THE_SERVER = frozenset({"VLLM_ENABLE_V1_MULTIPROCESSING", "TORCHDYNAMO_DISABLE"})
 GPU_ENVIRONMENT = {
@@ -58,6 +61,13 @@ def required_environment(config: EngineConfig) -> dict[str, str]:
 def server_arguments(config: EngineConfig, model: Path) -> list[str]:
     """The flags of vLLM's server for a configuration: those of its keys, in one order, then `vllm_arguments`."""
     return [*_own_arguments(config, model), *(_flag(name, value) for name, value in config.vllm_arguments.items())]
+
+
+def engine_arguments(config: EngineConfig, model: Path) -> EngineArgs:
+    """What an engine in this process is started with: the very flags of the server."""
+    from vllm import EngineArgs
+
+    return EngineArgs.from_cli_args(_parse(server_arguments(config, model)))
 
 
 def _own_arguments(config: EngineConfig, model: Path) -> list[str]:

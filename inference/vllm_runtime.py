@@ -32,14 +32,15 @@ FORBIDDEN_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "it would override kv_cache_gib
 
 def environment_for(config: EngineConfig) -> dict[str, str]:
     """The variables that an engine of this configuration needs, each of which may be set to nothing else."""
-    return {
+    # Where nothing is compiled, vLLM's rank counting is not either: it would need a C++ compiler.
+    eager = {} if config.features.compile else {"TORCHDYNAMO_DISABLE": "1"}
+    return eager | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in process: starts in a quarter of the time, and can be scored
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # needs Triton; the choice must not depend on what else is installed
         "VLLM_PLUGINS": PLUGIN_NAME if config.attention.invariant else "",
         "VLLM_CPU_ATTN_SPLIT_KV": "1" if config.attention.split_kv else "0",
         "VLLM_BATCH_INVARIANT": "0",  # not supported on a CPU: accepted, then operations raise
         "OMP_NUM_THREADS": str(config.num_threads),
-        "TORCHDYNAMO_DISABLE": "1",  # eager; else vLLM's rank counting is compiled, which needs a C++ compiler
         "HF_HUB_OFFLINE": "1",  # the weights are pinned here; nothing is fetched
         "VLLM_NO_USAGE_STATS": "1",
     }
@@ -59,11 +60,8 @@ def prepare_environment(config: EngineConfig) -> dict[str, str]:
     Raises:
         ConfigurationError: a variable is set to another value, or vLLM was imported and has read another value.
     """
-    required = environment_for(config)
-    _require_agreement(required, os.environ)
-    for name, reason in FORBIDDEN_VARIABLES.items():
-        if name in os.environ:
-            raise ConfigurationError(f"{name} is set: {reason}. Unset it", variable=name)
+    required = {**environment_for(config), **config.environment}
+    require_agreement(required, os.environ)
     before = dict(os.environ)
     os.environ.update({**QUIET, **before, **required})
     try:
@@ -74,7 +72,15 @@ def prepare_environment(config: EngineConfig) -> dict[str, str]:
     return dict(os.environ)
 
 
-def _require_agreement(required: Mapping[str, str], environ: Mapping[str, str]) -> None:
+def require_agreement(required: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """See that no variable is set against what an engine needs.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    for name, reason in FORBIDDEN_VARIABLES.items():
+        if name in environ:
+            raise ConfigurationError(f"{name} is set: {reason}. Unset it", variable=name)
     for name, value in required.items():
         found = environ.get(name, value)
         if found != value:
@@ -144,7 +150,9 @@ def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise ConfigurationError("this process has an engine already; close it first")
-    torch._dynamo.config.disable = True  # the variable comes too late where torch was imported before
+    torch._dynamo.config.disable = (
+        not config.features.compile
+    )  # the variable comes too late where torch was imported before
     torch.set_num_threads(config.num_threads)
     _set_attention(config)
     with ExitStack() as failed:
@@ -155,26 +163,12 @@ def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
 
 
 def _engine_args(config: EngineConfig, weights_dir: Path) -> EngineArgs:
-    from vllm import EngineArgs
+    from inference import vllm_args  # which imports this module
 
-    return EngineArgs(
-        model=str(weights_dir),
-        dtype=config.dtype,
-        seed=config.seed,
-        max_model_len=config.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_model_len,
-        block_size=BLOCK_SIZE,
-        kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
-        enforce_eager=True,
-        enable_prefix_caching=False,
-        enable_chunked_prefill=False,
-        generation_config="vllm",
-        logprobs_mode="processed_logprobs",
-        structured_outputs_config={"backend": "xgrammar"},
-        use_tqdm_on_load=False,
-        disable_log_stats=True,
-    )
+    arguments = vllm_args.engine_arguments(config, weights_dir)
+    arguments.use_tqdm_on_load = False
+    arguments.disable_log_stats = True
+    return arguments
 
 
 def _set_attention(config: EngineConfig) -> None:

@@ -4,7 +4,7 @@ The decision sees the task and the memory view, never the log. Its form:
 
     Outcome: DENY
     Reason: R03 [L4] [L7]        up to four, in the task's order, none where the outcome takes none
-    Rationale: words with values of the view
+    Rationale: words with a value of the view
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ def test_an_unknown_key_is_named_with_its_line(tmp_path: Path, old: str, new: st
     assert f"unknown key '{key}'" in error.message
 
 
-@pytest.mark.parametrize("key", sorted(name for name, field in EngineConfig.model_fields.items() if field.is_required()))
+@pytest.mark.parametrize(
+    "key", sorted(name for name, field in EngineConfig.model_fields.items() if field.is_required())
+)
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     value = yaml.safe_load(TEXT)
     del value[key]

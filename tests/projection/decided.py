@@ -128,18 +128,19 @@ def spoken(text: str) -> dict[str, Any]:
 
 
 def with_view(store: Store, record: AuditRecord, text: str, task: Task = task()) -> AuditRecord:  # noqa: B008
-    """The record with another view and all that follows from it: a forger who fits everything but the model."""
+    """The record with another view, and a decision that keeps to it: a forger who fits everything but the model."""
     events = log.read(store, STREAM)
     view = verify_view(text, events, task, record.content.budget.asked_chars)
     prompt_token_ids, grammar = prepare_decision(ScriptedTokenizer(), task, view)
     forged = with_call(record, "projection", **spoken(text))
     forged = with_content(forged, budget=record.content.budget.model_dump() | {"used_chars": view.num_chars})
-    return with_call(
+    forged = with_call(
         forged, "decision",
         prompt_token_ids=prompt_token_ids,
         grammar_digest=grammar.digest,
         max_tokens=answer_room(len(prompt_token_ids), grammar, ScriptedEngine().max_model_len),
     )  # fmt: skip
+    return with_decision(store, forged, "Outcome: APPROVE\nRationale: It is so\n", task)
 
 
 def with_decision(store: Store, record: AuditRecord, text: str, task: Task = task()) -> AuditRecord:  # noqa: B008

@@ -26,7 +26,7 @@ from projection.errors import (
 from projection.grammar import Grammar
 from projection.log import Store, append, read
 from projection.projector import prepare_projection
-from projection.record import template_digest
+from projection.record import TEMPLATE_VERSION, template_digest
 from projection.store_memory import MemoryStore
 from projection.store_sqlite import SqliteStore
 from projection.view import find_omissions, verify_view
@@ -277,7 +277,9 @@ def test_an_unknown_record_is_not_found(store: Store) -> None:
 
 
 def test_the_small_case_gives_the_pinned_prompts_grammars_and_records() -> None:
-    """Old records are INCOMPARABLE after any change here. Mean it: raise TEMPLATE_VERSION, then pin anew."""
+    """A change here makes old records differ. Mean it: raise TEMPLATE_VERSION, so that they are INCOMPARABLE and not
+    DRIFT, and then pin what was found.
+    """
     memory = MemoryStore()
     fill_case(memory)
     sealed = decide_small_case(memory)
@@ -285,6 +287,7 @@ def test_the_small_case_gives_the_pinned_prompts_grammars_and_records() -> None:
     projection = prepare_projection(tokenizer, EVENTS, task(), BUDGET_CHARS, PROFILE)
     decision = prepare_decision(tokenizer, task(), sealed.view)
     found = {
+        "template_version": TEMPLATE_VERSION,
         "template_digest": template_digest(),
         "projection_prompt": value_digest("test/prompt/v1", projection[0]),
         "projection_grammar": projection[1].digest,
@@ -295,4 +298,12 @@ def test_the_small_case_gives_the_pinned_prompts_grammars_and_records() -> None:
     assert found == PINNED
 
 
-PINNED: dict[str, str] = {}
+PINNED = {
+    "template_version": 1,
+    "template_digest": "167cde144e9e643c87e8b429bd5a6f70bdb54636143ae3ab97f86d1122a80052",
+    "projection_prompt": "b6cc947a5c39c9728fc16d87bee9068838fab6cfbd058e6feb2ea3fb6f397331",
+    "projection_grammar": "73d0e50a8582b08fb58b073d2243ebce3d6d00d6bbd44d40c122d1e34d5803cc",
+    "decision_prompt": "7684882b8376ab9fef1dd403785c4574c225ae91b6e925a54e8f720911ade7cd",
+    "decision_grammar": "92edbaa002ae5c443c49f8c66789a391fd4899b32ea306f7626b04ca2e3488c3",
+    "content_digest": "76f9acc66cf97649570941d6b0b4dacbd12c9b85c36ab69805891c52f24046b1",
+}

@@ -17,9 +17,9 @@ LEAST = 525
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 
 
-def least_budget(events: list[LoggedEvent]) -> int:
+def least_budget(events: list[LoggedEvent], profile: Profile = Profile()) -> int:  # noqa: B008 - frozen
     with pytest.raises(BudgetTooSmallError) as caught:
-        build_view_grammar(events, task(), 1, Profile())
+        build_view_grammar(events, task(), 1, profile)
     value = caught.value.fields["min_budget_chars"]
     assert isinstance(value, int)
     return value
@@ -30,7 +30,7 @@ def least_budget(events: list[LoggedEvent]) -> int:
 def test_every_sentence_verifies_and_keeps_the_budget(
     data: st.DataObject, events: list[LoggedEvent], extra: int, slot_candidates: int | None
 ) -> None:
-    budget = least_budget(events) + extra
+    budget = least_budget(events, Profile(slot_candidates)) + extra
     grammar = build_view_grammar(events, task(), budget, Profile(slot_candidates))
     text = data.draw(sentences(grammar))
     view = verify_view(text, events, task(), budget)

@@ -114,9 +114,12 @@ def test_a_changed_weight_byte_stops_the_start_and_is_named(
             decide(folder / "three.sqlite", other_home),
             dpm("replay", decided["record_id"], "--db", folder / "one.sqlite", home=other_home),
         ):
+            assert done.code == 4, done.document
             error = done.document["error"]
-            assert (done.code, error["type"]) == (4, "WeightsError")
+            assert error["type"] == "WeightsError"
             assert "model.safetensors" in error["message"]
-            assert error["fields"]["expected"] != error["fields"]["found"]
+            (difference,) = error["fields"]["differences"]
+            assert difference["name"] == "model.safetensors"
+            assert difference["expected"] != difference["found"]
     finally:
         shutil.rmtree(other_home)

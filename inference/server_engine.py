@@ -1,0 +1,388 @@
+"""`VllmServerEngine`: a deterministic server behind HTTP, as an engine. Token ids go in, token ids come out.
+
+Promises the same tokens, log-probabilities and scores as the in-process engine of the same identity, or an EngineError:
+a server that cannot be reached, ends in mid-call, answers another identity, is not approved, or says what cannot be
+read, never yields half an answer. Prompts are made by the pinned tokenizer here, whose files must be the server's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from inference.containment import contained
+from inference.request_checks import check_generate, check_score
+from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids
+from inference.tokenizer import CONFIG_NAME, PinnedTokenizer
+from projection.engine import Completion, EngineIdentity, FinishReason, Progress, Score, ScoredPosition
+from projection.errors import ConfigurationError, EngineError
+from projection.grammar import Grammar
+
+if TYPE_CHECKING:
+    import httpx
+
+COMPLETIONS = "/v1/completions"
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 900.0  # a long prompt's first token on a small machine
+MINUS_INFINITY = -9999.0  # what vLLM writes for it, which JSON lacks
+NUM_TOP = 20  # log-probabilities asked for at every position; open positions are asked for alone, with more
+NUM_TOP_ALONE = 2000
+TOKEN_PREFIX = "token_id:"
+Row = Mapping[int, float]
+"""Log-probabilities of one position: those of its best tokens, and of the token that stands there."""
+
+
+class VllmServerEngine:
+    """A `projection.engine.Engine`. Calls from several threads run side by side on the server."""
+
+    def __init__(
+        self, client: httpx.Client, tokenizer: PinnedTokenizer, identity: EngineIdentity, weights_dir: Path
+    ) -> None:
+        self._client = client
+        self._tokenizer = tokenizer
+        self._identity = identity
+        self._weights_dir = weights_dir
+        self._max_model_len = int(identity.fields["flags"]["max_model_len"])
+        self._vocab_size = _vocab_size(weights_dir)
+        self._lock = threading.Lock()
+        self._compiler: GrammarCompiler | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        weights_dir: Path,
+        expected_identity: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> VllmServerEngine:
+        """Ask a server for its identity.
+
+        Raises:
+            EngineError: it cannot be reached, is not one of ours, or its identity or tokenizer is not the expected one.
+        """
+        import httpx
+
+        timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        client = httpx.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
+        try:
+            identity = _read_identity(client, url)
+            tokenizer = PinnedTokenizer(weights_dir)
+            _require_same("identity", url, expected_identity or identity.digest, identity.digest)
+            stated = str(identity.fields.get("tokenizer_digest"))
+            _require_same("tokenizer", url, tokenizer.digest, stated)
+            with _reading(url):
+                return cls(client, tokenizer, identity, weights_dir)
+        except BaseException:
+            client.close()
+            raise
+
+    @property
+    def identity(self) -> EngineIdentity:
+        return self._identity
+
+    @property
+    def tokenizer(self) -> PinnedTokenizer:
+        return self._tokenizer
+
+    @property
+    def max_model_len(self) -> int:
+        return self._max_model_len
+
+    def generate(
+        self,
+        prompt_token_ids: Sequence[int],
+        max_tokens: int,
+        grammar: Grammar | None,
+        progress: Progress | None = None,
+    ) -> Completion:
+        """Generate greedily, under `grammar` where one is given; the answer is streamed."""
+        check_generate(prompt_token_ids, max_tokens, self.max_model_len, self._vocab_size)
+        started = time.perf_counter()
+        request = {
+            "prompt": list(prompt_token_ids),
+            "max_tokens": max_tokens,
+            "logprobs": 2,
+            "stop_token_ids": list(self._tokenizer.eos_token_ids),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({} if grammar is None else {"structured_outputs": {"grammar": grammar.ebnf}}),
+        }
+        token_ids: list[int] = []
+        rows: list[Row] = []
+        finish_reason, num_prompt_tokens = None, None
+        with _reading(self._url):
+            for chunk in self._stream(request):
+                if chunk.get("usage"):
+                    num_prompt_tokens = chunk["usage"]["prompt_tokens"]
+                for choice in chunk["choices"]:
+                    token_ids += choice["token_ids"]
+                    rows += _rows(choice)
+                    finish_reason = choice["finish_reason"] or finish_reason
+                if progress is not None and chunk["choices"]:
+                    progress(len(token_ids), max_tokens)
+            return self._completion(
+                token_ids, rows, finish_reason, num_prompt_tokens, len(prompt_token_ids), time.perf_counter() - started
+            )
+
+    def _completion(
+        self,
+        token_ids: Sequence[int],
+        rows: Sequence[Row],
+        finish_reason: Any,
+        num_prompt_tokens: int | None,
+        num_asked: int,
+        wall_s: float,
+    ) -> Completion:
+        if finish_reason not in ("stop", "length") or len(rows) != len(token_ids) or num_prompt_tokens != num_asked:
+            raise EngineError(
+                f"the server at {self._url} ended with {finish_reason!r} after {len(token_ids)} tokens and {len(rows)} "
+                f"log-probabilities for {num_prompt_tokens} of {num_asked} prompt tokens: this is no whole answer"
+            )
+        reason: FinishReason = finish_reason
+        return Completion(
+            token_ids=tuple(token_ids),
+            text=self._tokenizer.decode(token_ids),
+            finish_reason=reason,
+            logprobs=tuple(row[token_id] for token_id, row in zip(token_ids, rows, strict=True)),
+            margins=tuple(_margin(row) for row in rows),
+            num_prompt_tokens=num_asked,
+            wall_s=wall_s,
+        )
+
+    def score(
+        self, prompt_token_ids: Sequence[int], completion_token_ids: Sequence[int], grammar: Grammar | None
+    ) -> Score:
+        """Score a recorded completion in one forward pass, and one more for each position that it leaves open: where
+        none of the server's best tokens is allowed, they are asked for again, up to the whole vocabulary."""
+        check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
+        started = time.perf_counter()
+        known = known_token_ids(completion_token_ids, self._vocab_size)
+        with self._lock, _reading(self._url):
+            with contained("the grammar matcher"):
+                matcher = self._grammars().matcher(grammar)
+            positions = []
+            for index, row in enumerate(self._prefill(prompt_token_ids, known)):
+                token_id, context = completion_token_ids[index], [*prompt_token_ids, *known[:index]]
+                positions.append(self._position(token_id, row, matcher, context))
+        return Score(tuple(positions), len(prompt_token_ids), time.perf_counter() - started)
+
+    def _prefill(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> list[Row]:
+        """One forward pass: a row for each token. The last is what comes after all the others."""
+        request = {
+            "prompt": [*prompt_token_ids, *token_ids[:-1]],
+            "max_tokens": 1,
+            "ignore_eos": True,
+            "prompt_logprobs": NUM_TOP,
+            "logprobs": NUM_TOP,
+        }
+        choice = self._post(request)["choices"][0]
+        scored = choice["prompt_logprobs"][len(prompt_token_ids) :]
+        rows = [{int(key): _logprob(value["logprob"]) for key, value in entry.items()} for entry in scored]
+        for token_id, row in zip(token_ids[:-1], rows, strict=True):
+            if token_id not in row:
+                raise KeyError(token_id)
+        return [*rows, *_rows(choice)]
+
+    def _position(self, token_id: int, row: Row, matcher: TokenMatcher, context: Sequence[int]) -> ScoredPosition:
+        """Judge one position, and advance `matcher` past it.
+
+        A token that is likelier than all others is the best of those that the grammar allows, if it allows it.
+        """
+        if token_id in row and is_best(row, token_id) and matcher.accept_allowed(token_id):
+            return ScoredPosition(token_id, token_id, row[token_id])
+        words: list[int] = matcher.next_bitmask()[0].tolist()
+        matcher.accept(token_id)
+        return self._judge(token_id, words, row, context)
+
+    def _judge(self, token_id: int, words: Sequence[int], row: Row, context: Sequence[int]) -> ScoredPosition:
+        """Ask for more log-probabilities until the best allowed token is sure."""
+        is_known = 0 <= token_id < self._vocab_size
+        num_top = NUM_TOP
+        while (best := best_allowed(row, words, num_top, self._vocab_size)) is None or (
+            is_known and token_id not in row
+        ):
+            if num_top == self._vocab_size:
+                raise EngineError(
+                    f"two allowed tokens are equally likely after {len(context)} tokens, and log-probabilities cannot "
+                    "tell which comes first: score this record with the engine in process"
+                )
+            num_top = self._vocab_size if num_top >= NUM_TOP_ALONE else min(NUM_TOP_ALONE, self._vocab_size)
+            request = {"prompt": list(context), "max_tokens": 1, "ignore_eos": True, "logprobs": num_top}
+            (row,) = _rows(self._post(request)["choices"][0])
+        return ScoredPosition(token_id, best, row[token_id] if is_known else -math.inf)
+
+    def close(self) -> None:
+        """Close the connection; the server serves on."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _url(self) -> str:
+        return str(self._client.base_url)
+
+    def _grammars(self) -> GrammarCompiler:
+        if self._compiler is None:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(self._weights_dir, local_files_only=True)
+            self._compiler = GrammarCompiler(tokenizer, self._vocab_size, self._tokenizer.eos_token_ids)
+        return self._compiler
+
+    def _stream(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The chunks of a streamed answer, which ends as it should or raises."""
+        with self._client.stream("POST", COMPLETIONS, json=_asked(request)) as answer:
+            if answer.status_code != 200:
+                answer.read()
+            self._require_good(answer)
+            for line in answer.iter_lines():
+                data = line.removeprefix("data:").strip()
+                if data == "[DONE]":
+                    return
+                if data:
+                    yield self._checked(json.loads(data))
+        raise EngineError(f"the server at {self._url} ended in the middle of its answer; nothing was kept. Ask again")
+
+    def _post(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._client.post(COMPLETIONS, json=_asked(request))
+        self._require_good(answer)
+        return self._checked(answer.json())
+
+    def _require_good(self, answer: httpx.Response) -> None:
+        if answer.status_code != 200:
+            raise EngineError(
+                f"the server at {self._url} answers {answer.status_code}: {_message(answer)}", status=answer.status_code
+            )
+        _require_same("identity", self._url, self._identity.digest, answer.headers.get("x-dpm-identity", "none"))
+        if answer.headers.get("x-dpm-determinism") != "approved":
+            raise EngineError(f"the server at {self._url} is not approved; see {self._url}/dpm/selftest")
+
+    def _checked(self, document: Any) -> dict[str, Any]:
+        if not isinstance(document, dict) or "error" in document:
+            raise EngineError(f"the server at {self._url} fails: {str(document)[:500]}")
+        return document
+
+
+def is_best(row: Row, token_id: int) -> bool:
+    """Whether a token of the row is likelier than every other, those beyond the row included."""
+    return len(row) > 1 and all(value < row[token_id] for other, value in row.items() if other != token_id)
+
+
+def best_allowed(row: Row, words: Sequence[int], num_top: int, vocab_size: int) -> int | None:
+    """The best allowed token of a position from its `num_top` best ones; -1 where nothing is allowed.
+
+    words: the bits of the allowed tokens, 32 in a word. None: the row does not tell. An allowed token that is no
+    likelier than the last of the row may have an equal beyond it, and two equals may differ in what was rounded off.
+    """
+    if not any(words):
+        return -1
+    top = sorted(row.values(), reverse=True)[:num_top]
+    allowed = {token_id: value for token_id, value in row.items() if words[token_id // 32] >> (token_id % 32) & 1}
+    if not allowed:
+        return None
+    best = max(allowed.values())
+    if num_top < vocab_size and best <= top[-1]:
+        return None
+    equals = [token_id for token_id, value in allowed.items() if value == best]
+    return equals[0] if len(equals) == 1 else None
+
+
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {**request, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
+
+
+def _rows(choice: Mapping[str, Any]) -> list[Row]:
+    """The log-probabilities of generated tokens."""
+    return [
+        {int(key.removeprefix(TOKEN_PREFIX)): _logprob(value) for key, value in top.items()}
+        for top in choice["logprobs"]["top_logprobs"]
+    ]
+
+
+def _logprob(stated: float) -> float:
+    """A log-probability as vLLM writes it. Raises ValueError where it is none."""
+    if stated == MINUS_INFINITY:
+        return -math.inf
+    if not math.isfinite(stated):
+        raise ValueError(f"{stated} is no log-probability")
+    return float(stated)
+
+
+def _margin(row: Row) -> float | None:
+    """Top-1 minus top-2; None where the grammar allowed one token."""
+    best, second = sorted(row.values(), reverse=True)[:2]
+    return None if second == -math.inf else best - second
+
+
+def _read_identity(client: httpx.Client, url: str) -> EngineIdentity:
+    with _reading(url):
+        answer = client.get("/dpm/identity")
+        if answer.status_code != 200:
+            raise EngineError(
+                f"{url} answers {answer.status_code} to /dpm/identity: it is not a server that 'dpm engine serve' "
+                "started, and what it runs on is unknown"
+            )
+        document = answer.json()
+        identity = EngineIdentity(document["identity"])
+        _require_same("identity", url, identity.digest, document["engine_identity"])
+        return identity
+
+
+def _require_same(what: str, url: str, expected: str, found: str) -> None:
+    if expected != found:
+        raise EngineError(
+            f"the server at {url} has the {what} {found}, but {expected} is expected: it runs on other weights, "
+            "libraries, flags or hardware. Ask the server of that identity",
+            expected=expected,
+            found=found,
+        )
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return answer.text[:500]
+
+
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """Errors of the connection, and answers that cannot be read, become EngineError."""
+    import httpx
+
+    try:
+        yield
+    except httpx.TimeoutException as exc:
+        raise EngineError(
+            f"the server at {url} does not answer in time ({type(exc).__name__}); nothing was kept"
+        ) from exc
+    except httpx.ConnectError as exc:
+        raise EngineError(f"no server answers at {url}: {exc}. Start it with: dpm engine serve") from exc
+    except httpx.HTTPError as exc:
+        raise EngineError(
+            f"the server at {url} ended in mid-call ({exc!r}); nothing was kept. Start it, and ask again"
+        ) from exc
+    except (ValueError, LookupError, TypeError, AttributeError) as exc:
+        raise EngineError(f"the server at {url} answers what cannot be read: {type(exc).__name__}: {exc}") from exc
+
+
+def _vocab_size(weights_dir: Path) -> int:
+    """Width of the model's logits."""
+    try:
+        config = json.loads((weights_dir / CONFIG_NAME).read_text(encoding="utf-8"))
+        return int(config.get("text_config", config)["vocab_size"])
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as exc:
+        raise ConfigurationError(f"{weights_dir / CONFIG_NAME} does not say vocab_size: {exc!r}") from exc
