@@ -55,7 +55,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m "not engine"
+	$(BIN)/pytest -q -n auto -m "not engine"
 
 test: check weights
 	$(BIN)/pytest -q -m engine

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from projection import log
 from projection.decision import decide
-from projection.engine import Engine, Watch, unwatched
+from projection.engine import Engine, Tokenizer, Watch, unwatched
 from projection.entry import Entry, Head, Salt, Stream
 from projection.errors import RequestError, VerificationError
-from projection.events import AUDIT_CASE_ID
+from projection.events import AUDIT_CASE_ID, LoggedEvent
 from projection.log import Store
-from projection.projector import project
+from projection.projector import answer_room, prepare_projection, project
 from projection.record import AuditRecord, LogHead, build_record, parse_record
 from projection.replay import Divergence, Level, ReplayReport, ReplayTools, replay
 from projection.task import Task
@@ -32,6 +32,25 @@ class SealedDecision:
     record: AuditRecord
     view: MemoryView
     omissions: tuple[Omission, ...]
+
+
+def check_case(
+    store: Store,
+    stream: Stream,
+    tokenizer: Tokenizer,
+    task: Task,
+    budget_chars: int,
+    profile: Profile,
+    max_model_len: int,
+) -> None:
+    """Refuse what `decide_case` would refuse, before an engine is started: events, budget, and room for the prompt.
+
+    Raises:
+        RequestError, VerificationError: as `decide_case`.
+    """
+    events = _read_case(store, stream, store.head(stream).position)
+    prompt_token_ids, grammar = prepare_projection(tokenizer, events, task, budget_chars, profile)
+    answer_room(len(prompt_token_ids), grammar, max_model_len)
 
 
 def decide_case(
@@ -55,12 +74,8 @@ def decide_case(
         EngineError: the engine failed, or a completion did not end by itself.
         VerificationError: the log's chain is broken, or an answer breaks the closed world.
     """
-    if stream.case_id == AUDIT_CASE_ID:
-        raise RequestError(f"the stream {AUDIT_CASE_ID!r} holds sealed records, not a case: name another case")
     head = store.head(stream)
-    events = log.read(store, stream, up_to=head.position)
-    if not events:
-        raise RequestError(f"case {stream.case_id!r} of tenant {stream.tenant_id!r} has no events; append some first")
+    events = _read_case(store, stream, head.position)
     projection = project(engine, events, task, budget_chars, profile, watch("projection"))
     decision = decide(engine, task, projection.view, watch("decision"))
     record = build_record(
@@ -79,6 +94,16 @@ def decide_case(
     event = record.to_event(f"decision-{salt().hex()[:32]}")
     entry = log.append_record(store, stream.tenant_id, event, now=record.sealed_at, salt=salt)
     return SealedDecision(entry.entry_hash, record, projection.view, find_omissions(projection.view, events))
+
+
+def _read_case(store: Store, stream: Stream, position: int) -> list[LoggedEvent]:
+    """The events of a case that can be decided."""
+    if stream.case_id == AUDIT_CASE_ID:
+        raise RequestError(f"the stream {AUDIT_CASE_ID!r} holds sealed records, not a case: name another case")
+    events = log.read(store, stream, up_to=position)
+    if not events:
+        raise RequestError(f"case {stream.case_id!r} of tenant {stream.tenant_id!r} has no events; append some first")
+    return events
 
 
 def replay_record(store: Store, record_id: str, level: Level, tools: ReplayTools) -> ReplayReport:

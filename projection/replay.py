@@ -51,12 +51,13 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay found. `levels` holds every level that was reached."""
+    """What a replay found. `levels` holds every level that was reached; `engine_kind` is the record's ("vllm", ...)."""
 
     verdict: Verdict
     levels: Mapping[Level, Verdict]
     first_divergence: Divergence | None
     engine_identity: str | None
+    engine_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,15 @@ def replay(
             reached["R3"] = "PASS"
     except _Diverged as found:
         reached[found.divergence.level] = found.verdict
-        return ReplayReport(found.verdict, reached, found.divergence, record.content.engine_identity)
-    return ReplayReport("PASS", reached, None, record.content.engine_identity)
+        return _report(found.verdict, reached, found.divergence, record)
+    return _report("PASS", reached, None, record)
+
+
+def _report(
+    verdict: Verdict, levels: Mapping[Level, Verdict], found: Divergence | None, record: AuditRecord
+) -> ReplayReport:
+    kind = record.engine.get("kind")
+    return ReplayReport(verdict, levels, found, record.content.engine_identity, str(kind) if kind else None)
 
 
 def _replay_r0(

@@ -16,7 +16,7 @@ import typer
 from inference import engines
 from inference.config import EngineConfig
 from projection import log
-from projection.case import SealedDecision, decide_case, load_record, replay_record
+from projection.case import SealedDecision, check_case, decide_case, load_record, replay_record
 from projection.engine import Engine
 from projection.errors import NotFoundError, RequestError
 from projection.replay import LEVELS, ReplayTools
@@ -117,10 +117,14 @@ def _append_and_decide(
     db: Path,
 ) -> SealedDecision:
     parsed, specification, settings = read_events(events), read_task(task), engines.read_config(config)
+    tokenizer = engines.open_tokenizer(engine, settings)  # an engine that is not here is refused before the append
     with SqliteStore.open(db) as store:
         stream = choose_stream(store, events, parsed, tenant, case)
         head = log.append_new(store, stream, parsed, now=runtime.now(), salt=runtime.new_salt)
         say(f"case {stream.case_id}: {head.position} events in {db}")
+        profile = engines.profile_of(settings)
+        if engine in ("vllm", "transformers"):  # these take long to start; what cannot be decided is refused before
+            check_case(store, stream, tokenizer, specification, budget_chars, profile, settings.max_model_len)
         with _started(engine, settings) as running, watch_calls(budget_chars) as watch:
             return decide_case(
                 store,
@@ -128,7 +132,7 @@ def _append_and_decide(
                 running,
                 specification,
                 budget_chars,
-                engines.profile_of(settings),
+                profile,
                 now=runtime.now,
                 salt=runtime.new_salt,
                 watch=watch,

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-import os
+import io
 import sys
+import traceback
 
 import typer
 
@@ -45,18 +46,24 @@ def exit_code(error: DpmError) -> int:
 
 
 def main() -> None:
-    """Run the command line; never shows a traceback for an error that is ours."""
+    """Run the command line; shows a traceback only for a defect of ours. Typer itself answers wrong use and Ctrl-C."""
+    _speak_utf8()
     try:
         app()
     except DpmError as error:
         _report(error)
         sys.exit(exit_code(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:  # noqa: BLE001 - the last word: a defect must not look like a verdict
+        traceback.print_exc()
+        err.print("error: this is a defect of dpm; please report it with the lines above", style="red")
         sys.exit(4)
-    except KeyboardInterrupt:
-        err.print("stopped; nothing was half-written")
-        sys.exit(130)
+
+
+def _speak_utf8() -> None:
+    """Evidence is UTF-8 whatever the locale: a verdict must not be lost to a terminal's character set."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _report(error: DpmError) -> None:

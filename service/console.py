@@ -131,6 +131,8 @@ def print_replay(record_id: str, report: ReplayReport) -> None:
         out.print(Text.assemble(f"{level}  ", (verdict, VERDICT_STYLES[verdict]), f"  {LEVEL_MEANING[level]}"))
     if report.first_divergence is not None:
         out.print(Text(describe_divergence(report.first_divergence)))
+    if report.engine_kind == "scripted":
+        out.print(Text("The scripted engine wrote this record: no model was asked.", style="bold yellow"))
     out.print(Text.assemble("verdict ", (report.verdict, VERDICT_STYLES[report.verdict]), f"  record {record_id}"))
 
 

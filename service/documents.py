@@ -43,6 +43,7 @@ def replay_document(record_id: str, report: ReplayReport) -> dict[str, Any]:
         "levels": {level: report.levels.get(level) for level in LEVELS},
         "first_divergence": asdict(report.first_divergence) if report.first_divergence else None,
         "engine_identity": report.engine_identity,
+        "engine_kind": report.engine_kind,
     }
 
 

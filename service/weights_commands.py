@@ -48,7 +48,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Recompute the SHA-256 of every file and compare with the manifest."""
-    directory = engines.weights_dir(model)
+    directory = engines.existing_weights(model)
     try:
         manifest = weights.verify(directory, say)
     except WeightsError as exc:

@@ -1,6 +1,6 @@
 """The command line on the real vLLM, each command in its own process: two give the same bytes, a third replays them.
 
-About four minutes on two cores, most of it the model. The cases share one decision, made once.
+About three minutes on two cores, most of it the model. The cases share one decision, made once.
 """
 
 from __future__ import annotations
