@@ -67,6 +67,7 @@ def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[Closa
         from inference.scripted_engine import ScriptedEngine
 
         return closing(ScriptedEngine())
+    _refuse_gpu_profile(name, config)
     directory = existing_weights(config.model)
     if name == "transformers":
         from inference.transformers_engine import TransformersEngine
@@ -88,6 +89,20 @@ def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:
     from inference.tokenizer import PinnedTokenizer
 
     return PinnedTokenizer(existing_weights(config.model))
+
+
+def _refuse_gpu_profile(name: str, config: EngineConfig) -> None:
+    if config.device != "cpu":
+        raise ConfigurationError(
+            f"engine {name!r} runs on a CPU, and this configuration is for {config.device}: start its server with "
+            "dpm engine serve, and name the server with --engine http://HOST:PORT",
+            device=config.device,
+        )
+
+
+def configured_context(name: str, config: EngineConfig) -> int | None:
+    """Tokens of context that an engine will have, where its configuration decides it; None for the others."""
+    return config.max_model_len if name in ("vllm", "transformers") else None
 
 
 def is_url(name: str) -> bool:

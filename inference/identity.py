@@ -18,10 +18,13 @@ from inference.manifest import Manifest
 from projection.canonical import sha256_hex
 from projection.errors import ConfigurationError
 
-ENVIRONMENT_PREFIXES = ("VLLM_", "OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "TORCHDYNAMO_", "ATEN_")
+ENVIRONMENT_PREFIXES = (
+    "ATEN_", "CUBLAS", "CUDNN_", "DEEP_GEMM_", "DNNL_", "FLASHINFER_", "GOMP_", "KMP_", "MKL_", "NCCL_",
+    "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VLLM_",
+)  # fmt: skip
 # Variables of those families that change no output bit: talk, places, addresses, secrets.
 SILENT_VARIABLE = re.compile(
-    r".*_(LOG|LOGGING|USAGE|TRACE|DEBUG|VERBOSE|ROOT|PATH|DIR|FOLDER|FILE|HOST|PORT|IP|IDENT|KEY|TOKEN|SECRET)(_.*)?"
+    r".*_(LOG|LOGGING|USAGE|TRACE|DEBUG|VERBOSE|ROOT|HOME|PATH|DIR|FOLDER|FILE|HOST|PORT|IP|IDENT|KEY|TOKEN|SECRET)(_.*)?"
 )
 INSTRUCTION_SET = re.compile(r"(sse4_[12]|avx|fma|f16c|amx|asimd|sve|bf16|i8mm).*")
 WEIGHT_SUFFIXES = (".safetensors", ".gguf")

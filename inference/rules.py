@@ -12,12 +12,6 @@ from inference.identity import ENVIRONMENT_PREFIXES
 from inference.rule import Rule, refused_arguments
 from inference.vllm_runtime import QUIET
 
-MORE_PREFIXES = (
-    "CUBLAS", "CUDNN_", "DEEP_GEMM_", "FLASHINFER_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "PYTORCH_", "TORCHINDUCTOR_",
-    "TORCH_", "TRITON_", "LD_PRELOAD",
-)  # fmt: skip
-"""Families of variables that can change an output bit, besides those of the engine identity."""
-
 HARMLESS_VARIABLES = frozenset(QUIET) | {
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_VERSION",
     "TORCHINDUCTOR_CACHE_DIR", "TORCH_CUDA_ARCH_LIST", "TORCH_HOME", "TRITON_CACHE_DIR", "VLLM_API_KEY",
@@ -106,7 +100,7 @@ def _contradictions(effective: Effective) -> Iterator[str]:
 
 def _unknown_variables(effective: Effective) -> Iterator[str]:
     known = effective.required.keys() | HARMLESS_VARIABLES | RULED_VARIABLES
-    prefixes = (*ENVIRONMENT_PREFIXES, *MORE_PREFIXES)
+    prefixes = (*ENVIRONMENT_PREFIXES, "LD_PRELOAD")
     inherited = {
         name
         for name, value in effective.outside.items()

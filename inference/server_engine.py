@@ -287,8 +287,11 @@ def best_allowed(row: Row, words: Sequence[int], num_top: int, vocab_size: int) 
     words: the bits of the allowed tokens, 32 in a word. None: the row does not tell. An allowed token that is no
     likelier than the last of the row may have an equal beyond it, and two equals may differ in what was rounded off.
     """
-    if not any(words):
+    num_allowed = sum((word & 0xFFFFFFFF).bit_count() for word in words)
+    if num_allowed == 0:
         return -1
+    if num_allowed == 1:
+        return next(32 * at + (word & 0xFFFFFFFF).bit_length() - 1 for at, word in enumerate(words) if word)
     top = sorted(row.values(), reverse=True)[:num_top]
     allowed = {token_id: value for token_id, value in row.items() if words[token_id // 32] >> (token_id % 32) & 1}
     if not allowed:

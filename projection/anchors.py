@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import regex
 
 from projection.errors import TaskError
-from projection.events import LoggedEvent
 
 AnchorKind = Literal["money", "percent", "date", "decimal", "integer", "identifier", "pattern", "text"]
 PATTERN_TIMEOUT_S = 1.0  # per event; a house pattern that needs longer is refused, never half applied
@@ -127,8 +125,3 @@ def find_loose_numeral(text: str) -> str | None:
 def is_line_value(value: str) -> bool:
     """Whether a value can stand in one line of a view: short, printable, neither empty nor padded."""
     return 0 < len(value) <= MAX_VALUE_CHARS and value.isprintable() and value == value.strip()
-
-
-def anchors_by_position(events: Sequence[LoggedEvent]) -> dict[int, tuple[Anchor, ...]]:
-    """Anchors of each event, keyed by position."""
-    return {event.position: find_anchors(event.text, event.position) for event in events}

@@ -26,12 +26,16 @@ from projection.view_grammar import Profile
 
 @dataclass(frozen=True, slots=True)
 class SealedDecision:
-    """A decided case. `record_id` is the hash of the entry that holds the record."""
+    """A decided case. `record_id` is the hash of the entry that holds the record.
+
+    missing_required: names of the fields that the task requires and the view gives as unknown.
+    """
 
     record_id: str
     record: AuditRecord
     view: MemoryView
     omissions: tuple[Omission, ...]
+    missing_required: tuple[str, ...]
 
 
 def check_case(
@@ -93,7 +97,9 @@ def decide_case(
     )
     event = record.to_event(f"decision-{salt().hex()[:32]}")
     entry = log.append_record(store, stream.tenant_id, event, now=record.sealed_at, salt=salt)
-    return SealedDecision(entry.entry_hash, record, projection.view, find_omissions(projection.view, events))
+    required = {field.name for field in task.fields if field.required}
+    missing = tuple(fact.name for fact in projection.view.facts if fact.value is None and fact.name in required)
+    return SealedDecision(entry.entry_hash, record, projection.view, find_omissions(projection.view, events), missing)
 
 
 def _read_case(store: Store, stream: Stream, position: int) -> list[LoggedEvent]:

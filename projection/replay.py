@@ -29,7 +29,6 @@ from projection.view_grammar import Profile
 Level = Literal["R0", "R1", "R2", "R3"]
 LEVELS: tuple[Level, ...] = ("R0", "R1", "R2", "R3")
 Verdict = Literal["PASS", "DRIFT", "INCOMPARABLE"]
-CALLS = ("projection", "decision")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,10 @@ class _Strict(BaseModel):
 
 
 class TaskField(_Strict):
-    """One slot of the view's FACTS. `description` is the slot's label, in the words the documents use."""
+    """One slot of the view's FACTS. `description` is the slot's label, in the words the documents use.
+
+    required: the decision's document and screen name it where the view gives it as unknown; no rule depends on it.
+    """
 
     name: _Name
     type: FieldType

@@ -123,8 +123,9 @@ def _append_and_decide(
         head = log.append_new(store, stream, parsed, now=runtime.now(), salt=runtime.new_salt)
         say(f"case {stream.case_id}: {head.position} events in {db}")
         profile = engines.profile_of(settings)
-        if engine in ("vllm", "transformers"):  # these take long to start; what cannot be decided is refused before
-            check_case(store, stream, tokenizer, specification, budget_chars, profile, settings.max_model_len)
+        context = engines.configured_context(engine, settings)
+        if context is not None:  # such an engine takes long to start: what cannot be decided is refused before
+            check_case(store, stream, tokenizer, specification, budget_chars, profile, context)
         with _started(engine, settings) as running, watch_calls(budget_chars) as watch:
             return decide_case(
                 store,

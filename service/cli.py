@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from projection.errors import ConfigurationError, DpmError, EngineError, RequestError, VerificationError
+from projection.errors import ConfigurationError, DpmError, RequestError, VerificationError
 from service import case_commands, engine_commands, log_commands, weights_commands
 from service.console import err, print_json
 
@@ -39,8 +39,6 @@ def exit_code(error: DpmError) -> int:
             return 1
         case RequestError() | ConfigurationError():
             return 2
-        case EngineError():
-            return 4
         case _:
             return 4
 

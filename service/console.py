@@ -24,7 +24,7 @@ from projection.replay import Divergence, ReplayReport
 
 TOKENS_PER_CHAR = 0.45  # of a view in SmolLM2's tokens, digits being one token each; only the progress bar uses it
 SECONDS_BETWEEN_LINES = 10.0
-VERDICT_STYLES = {"PASS": "bold green", "DRIFT": "bold red", "INCOMPARABLE": "bold yellow", "HOLDS": "bold green"}
+VERDICT_STYLES = {"PASS": "bold green", "DRIFT": "bold red", "INCOMPARABLE": "bold yellow", "ERROR": "bold red"}
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -118,6 +118,8 @@ def print_decision(sealed: SealedDecision) -> None:
     }
     for name, value in rows.items():
         out.print(Text.assemble((f"{name:<16}", "dim"), value))
+    if sealed.missing_required:
+        out.print(Text(f"Required fields that the view gives as unknown: {', '.join(sealed.missing_required)}"))
     values = ", ".join(visible(omission.value) for omission in sealed.omissions[:8])
     more = f" and {len(sealed.omissions) - 8} more" if len(sealed.omissions) > 8 else ""
     out.print(
@@ -148,7 +150,7 @@ def describe_divergence(found: Divergence) -> str:
     """One sentence for a person."""
     place = f" of the {found.call} call" if found.call else ""
     index = f" at {found.index}" if found.index is not None else ""
-    values = f"recorded {visible(str(found.recorded))!s}, recomputed {visible(str(found.recomputed))!s}"
+    values = f"recorded {visible(str(found.recorded))}, recomputed {visible(str(found.recomputed))}"
     detail = f"; {found.detail}" if found.detail else ""
     return f"first divergence: {found.level} {found.what}{place}{index}: {values}{detail}"
 

@@ -28,6 +28,7 @@ def decision_document(sealed: SealedDecision) -> dict[str, Any]:
             "budget_chars": content.budget.asked_chars,
             "digest": content.view_digest,
             "facts": [asdict(fact) for fact in sealed.view.facts],
+            "missing_required": list(sealed.missing_required),
             "omissions": [asdict(omission) for omission in sealed.omissions],
         },
         "decision": content.decision.model_dump(mode="json"),

@@ -58,7 +58,7 @@ def check(config: options.Config = None, json: options.Json = False) -> None:
         for sentence in to_be_proved:
             out.print(Text(f"to be proved: {sentence}", style="dim"))
         counted = f"{len(violations)} violation{'s' if len(violations) != 1 else ''}"
-        out.print(Text.assemble("verdict ", (verdict, VERDICT_STYLES.get(verdict, "bold red")), f"  {counted}"))
+        out.print(Text.assemble("verdict ", (verdict, VERDICT_STYLES[verdict]), f"  {counted}"))
     raise typer.Exit(2 if violations else 0)
 
 

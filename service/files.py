@@ -7,21 +7,19 @@ from pathlib import Path
 from projection.entry import Stream
 from projection.errors import NotFoundError, RequestError
 from projection.events import AUDIT_CASE_ID
-from projection.ingest import ParsedEvents, parse_events
+from projection.ingest import MAX_BATCH_BYTES, ParsedEvents, parse_events
 from projection.log import Store
-from projection.task import Task, parse_task
-
-MAX_EVENTS_BYTES = 1_073_741_824  # a file is read whole, so that it is appended whole or not at all
+from projection.task import MAX_TASK_BYTES, Task, parse_task
 
 
 def read_events(path: Path) -> ParsedEvents:
     """Parse an events file; raises EventError with the line."""
-    return parse_events(_read(path, MAX_EVENTS_BYTES), source_name=str(path))
+    return parse_events(_read(path, MAX_BATCH_BYTES), source_name=str(path))
 
 
 def read_task(path: Path) -> Task:
     """Parse a task file; raises TaskError with the line."""
-    return parse_task(_read(path, MAX_EVENTS_BYTES), str(path))
+    return parse_task(_read(path, MAX_TASK_BYTES), str(path))
 
 
 def choose_stream(store: Store, path: Path, parsed: ParsedEvents, tenant: str, case: str | None) -> Stream:
@@ -48,7 +46,7 @@ def choose_stream(store: Store, path: Path, parsed: ParsedEvents, tenant: str, c
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
         if path.stat().st_size > max_bytes:
-            raise RequestError(f"{path} has over {max_bytes} bytes; append it in parts", path=str(path))
+            raise RequestError(f"{path} has over {max_bytes} bytes, which is the limit", path=str(path))
         return path.read_bytes()
     except FileNotFoundError as exc:
         raise NotFoundError(f"{path}: no such file", path=str(path)) from exc

@@ -17,7 +17,9 @@ Case = Annotated[
 ]
 AnyCase = Annotated[str | None, typer.Option("--case", help="Only this case's stream.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Engine = Annotated[str, typer.Option("--engine", help="vllm, transformers or scripted (no model; for trying out).")]
+Engine = Annotated[
+    str, typer.Option("--engine", help="vllm, transformers, a server's http:// address, or scripted (no model).")
+]
 Config = Annotated[Path | None, typer.Option("--config", help="Engine configuration; by default gpu_configs/cpu.yaml.")]
 Budget = Annotated[int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1)]
 TaskFile = Annotated[Path, typer.Option("--task", help="Task specification, YAML or JSON.")]

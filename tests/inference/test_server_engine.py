@@ -229,21 +229,23 @@ def test_a_servers_address_is_an_engines_name(
 
 ALL = [-1, -1]
 ONLY_SEVEN = [1 << 7, 0]
+SEVEN_AND_NINE = [1 << 7 | 1 << 9, 0]
 
 
 @pytest.mark.parametrize(
     ("row", "words", "num_top", "best"),
     [
         ({1: -0.5, 2: -1.0}, ALL, 2, 1),
-        ({1: -0.5, 2: -1.0, 7: -9.0}, ONLY_SEVEN, 2, None),  # less likely than the last of the two best: who knows
-        ({1: -0.5, 2: -1.0, 7: -9.0}, ONLY_SEVEN, 64, 7),  # the whole vocabulary was seen
-        ({1: -0.5, 7: -1.0}, ONLY_SEVEN, 2, None),  # another may be as likely
-        ({1: -0.5, 7: -0.75, 3: -1.0}, ONLY_SEVEN, 3, 7),
+        ({1: -0.5, 2: -1.0, 7: -9.0}, SEVEN_AND_NINE, 2, None),  # 9 may be likelier
+        ({1: -0.5, 2: -1.0, 7: -9.0}, SEVEN_AND_NINE, 64, 7),  # the whole vocabulary was seen
+        ({1: -0.5, 7: -1.0}, SEVEN_AND_NINE, 2, None),  # 9 may be as likely
+        ({1: -0.5, 7: -0.75, 3: -1.0}, SEVEN_AND_NINE, 3, 7),
         ({1: -0.5, 2: -0.5, 3: -1.0}, ALL, 3, None),  # rounded to equals
-        ({1: -0.5, 2: -1.0}, ONLY_SEVEN, 2, None),
+        ({1: -0.5, 2: -1.0}, SEVEN_AND_NINE, 2, None),
+        ({1: -0.5, 2: -1.0}, ONLY_SEVEN, 2, 7),  # there is no other
         ({1: -0.5, 2: -1.0}, [0, 0], 2, -1),
-        ({40: -0.5, 2: -1.0}, [0, 1 << 8], 2, 40),
-        ({63: -0.5, 2: -1.0}, [0, -(1 << 31)], 2, 63),
+        ({40: -0.5, 2: -1.0}, [1, 1 << 8], 2, 40),
+        ({1: -0.5, 2: -1.0}, [0, -(1 << 31)], 2, 63),
     ],
 )
 def test_the_best_allowed_token_is_sure_or_asked_for_again(
