@@ -154,10 +154,11 @@ def load_config(path: Path) -> EngineConfig:
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        repeated = list(_repeated_keys(root))
         value = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+    except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as exc:
         raise ConfigurationError(f"{path}: cannot be read as YAML: {exc}", file=str(path)) from exc
-    for line, key in _repeated_keys(root):
+    for line, key in repeated:
         raise ConfigurationError(f"{path}:{line}: key {key!r} stands twice", file=str(path), line=line, key=key)
     try:
         return EngineConfig.model_validate(value)

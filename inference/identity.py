@@ -20,7 +20,8 @@ from projection.errors import ConfigurationError
 
 ENVIRONMENT_PREFIXES = (
     "ATEN_", "CUBLAS", "CUDNN_", "DEEP_GEMM_", "DNNL_", "FLASHINFER_", "GOMP_", "KMP_", "MKL_", "NCCL_",
-    "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VLLM_",
+    "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_",
+    "VLLM_",
 )  # fmt: skip
 # Variables of those families that change no output bit: talk, places, addresses, secrets.
 SILENT_VARIABLE = re.compile(

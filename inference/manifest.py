@@ -105,6 +105,8 @@ def _read_manifest_bytes(path: Path) -> bytes:
     try:
         if path.is_symlink():
             raise WeightsError(f"{path} is a symbolic link; a manifest is a file", path=str(path))
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise WeightsError(f"{path} is no regular file", path=str(path))
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise WeightsError(f"{path} is over {MAX_MANIFEST_BYTES} bytes: it is not a manifest", path=str(path))
         return path.read_bytes()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from projection.errors import PromptTooLongError, RequestError
+from projection.errors import RequestError
+from projection.prompt import check_fit
 
 
 def check_generate(prompt_token_ids: Sequence[int], max_tokens: int, max_model_len: int, vocab_size: int) -> None:
@@ -20,7 +21,7 @@ def check_generate(prompt_token_ids: Sequence[int], max_tokens: int, max_model_l
     if type(max_tokens) is not int or max_tokens < 1:
         raise RequestError(f"max_tokens must be a whole number from 1, not {max_tokens!r}", max_tokens=max_tokens)
     _check_prompt(prompt_token_ids, vocab_size)
-    _check_length(len(prompt_token_ids), max_tokens, max_model_len)
+    check_fit(len(prompt_token_ids), max_tokens, max_model_len)
 
 
 def check_score(
@@ -35,7 +36,7 @@ def check_score(
     if not completion_token_ids:
         raise RequestError("an empty completion has no position to score")
     _check_prompt(prompt_token_ids, vocab_size)
-    _check_length(len(prompt_token_ids), len(completion_token_ids), max_model_len)
+    check_fit(len(prompt_token_ids), len(completion_token_ids), max_model_len)
 
 
 def _check_prompt(token_ids: Sequence[int], vocab_size: int) -> None:
@@ -47,14 +48,3 @@ def _check_prompt(token_ids: Sequence[int], vocab_size: int) -> None:
                 f"prompt token {token_id!r} at {position} is not an id of this model (0 to {vocab_size - 1})",
                 position=position,
             )
-
-
-def _check_length(num_prompt_tokens: int, num_completion_tokens: int, max_model_len: int) -> None:
-    num_needed = num_prompt_tokens + num_completion_tokens
-    if num_needed > max_model_len:
-        raise PromptTooLongError(
-            f"{num_prompt_tokens} prompt tokens and {num_completion_tokens} for the answer need {num_needed} of "
-            f"{max_model_len} available; nothing is truncated",
-            num_tokens_needed=num_needed,
-            num_tokens_available=max_model_len,
-        )

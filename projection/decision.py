@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from projection.anchors import find_anchors, find_loose_numeral
+from projection.anchors import find_anchors, find_invented
 from projection.engine import Engine, Progress, Tokenizer
 from projection.errors import VerificationError
 from projection.grammar import Alt, Grammar, Node, Ref, alt, opt, seq
@@ -21,7 +21,7 @@ from projection.projector import Call, run_call
 from projection.prompt import render_decision
 from projection.task import MAX_REASONS, Outcome, Task
 from projection.view import MemoryView
-from projection.view_grammar import MAX_OWN_ANCHOR_CHARS, own_words, word_rules
+from projection.view_grammar import own_words, short_values, word_rules
 
 _REASON = re.compile(r"Reason: (?P<code>.+?)(?P<cites>(?: \[L[1-9][0-9]{0,8}\]){1,2})")
 _CITE = re.compile(r"\[L([0-9]+)\]")
@@ -126,8 +126,7 @@ def _view_values(view: MemoryView) -> list[str]:
     """Values that a rationale may repeat: those of the view's fields that are anchors, and of its free clauses."""
     texts = [fact.value for fact in view.facts if fact.value is not None]
     texts += [line.words for line in view.lines if line.words is not None]
-    values = (anchor.value for text in texts for anchor in find_anchors(text))
-    return list(dict.fromkeys(value for value in values if len(value) <= MAX_OWN_ANCHOR_CHARS))
+    return short_values(anchor for text in texts for anchor in find_anchors(text))
 
 
 def _parse_reason(row: str, task: Task, view: MemoryView) -> GivenReason:
@@ -158,8 +157,6 @@ def _verify_reasons(outcome: Outcome, reasons: Sequence[GivenReason], task: Task
 
 def _verify_rationale(rationale: str, view: MemoryView) -> None:
     """Every number is a value of the view."""
-    values = set(_view_values(view))
-    invented = next((a.value for a in find_anchors(rationale) if a.value not in values), None)
-    invented = invented or find_loose_numeral(rationale)
+    invented = find_invented(rationale, _view_values(view))
     if invented is not None:
         raise VerificationError(f"the rationale says {invented!r}, which is no value of the view", value=invented)

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from projection import __version__, prompt, quotes, view_grammar
 from projection.canonical import canonical_bytes, tagged_digest, value_digest
-from projection.decision import DecisionResult
-from projection.engine import Completion, EngineIdentity
-from projection.errors import RequestError, VerificationError
+from projection.decision import Decision, DecisionResult
+from projection.engine import EngineIdentity
+from projection.errors import IncompleteError, RequestError, VerificationError
 from projection.events import Event, LoggedEvent, events_digest
 from projection.projector import Call, Projection
 from projection.task import Task
@@ -143,7 +143,6 @@ def build_record(
     sealed_at: str,
 ) -> AuditRecord:
     """Collect a decided case into a record; `sealed_at` is RFC 3339."""
-    given = decision.decision
     content = Content(
         events_digest=events_digest(events),
         num_events=len(events),
@@ -156,11 +155,7 @@ def build_record(
         projection=record_call(projection.call),
         view_digest=view_digest(projection.view.text),
         decision_call=record_call(decision.call),
-        decision=RecordedDecision(
-            outcome=given.outcome,
-            reasons=[RecordedReason(code=r.code, lines=list(r.lines)) for r in given.reasons],
-            rationale=given.rationale,
-        ),
+        decision=record_decision(decision.decision),
     )
     return AuditRecord(
         v=1,
@@ -176,16 +171,31 @@ def build_record(
     )
 
 
+def record_decision(decision: Decision) -> RecordedDecision:
+    """A parsed decision as it is kept."""
+    return RecordedDecision(
+        outcome=decision.outcome,
+        reasons=[RecordedReason(code=reason.code, lines=list(reason.lines)) for reason in decision.reasons],
+        rationale=decision.rationale,
+    )
+
+
 def record_call(call: Call) -> RecordedCall:
-    """A finished call as it is kept."""
-    completion: Completion = call.completion
+    """A finished call as it is kept.
+
+    Raises:
+        IncompleteError: it did not end by itself.
+    """
+    completion = call.completion
+    if completion.finish_reason != "stop":
+        raise IncompleteError("a completion that ended on its token limit is neither view nor decision")
     return RecordedCall(
         prompt_token_ids=list(call.prompt_token_ids),
         grammar_digest=call.grammar.digest,
         max_tokens=call.max_tokens,
         token_ids=list(completion.token_ids),
         text=completion.text,
-        finish_reason="stop",
+        finish_reason=completion.finish_reason,
         logprobs=list(completion.logprobs),
         margins=list(completion.margins),
     )

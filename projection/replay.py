@@ -21,7 +21,7 @@ from projection.errors import PromptTooLongError, RequestError, TaskError, Verif
 from projection.events import LoggedEvent, events_digest
 from projection.grammar import Grammar
 from projection.projector import answer_room, prepare_projection
-from projection.record import AuditRecord, Content, RecordedCall, template_digest, view_digest
+from projection.record import AuditRecord, Content, RecordedCall, record_decision, template_digest, view_digest
 from projection.task import Task, load_task
 from projection.view import MemoryView, verify_view
 from projection.view_grammar import Profile
@@ -133,10 +133,8 @@ def _replay_r0(
         decision = verify_decision(content.decision_call.text, task, view)
     except VerificationError as exc:
         raise _Diverged("DRIFT", Divergence("R0", "closed_world", "holds", "does not hold", detail=str(exc))) from exc
-    recorded_decision = content.decision.model_dump(mode="json")
-    reasons = [{"code": reason.code, "lines": list(reason.lines)} for reason in decision.reasons]
-    parsed = {"outcome": decision.outcome, "reasons": reasons, "rationale": decision.rationale}
-    _compare("R0", "decision", recorded_decision, parsed)
+    again = record_decision(decision)
+    _compare("R0", "decision", content.decision.model_dump(mode="json"), again.model_dump(mode="json"))
     _compare("R0", "used_chars", content.budget.used_chars, view.num_chars)
     return task, view
 

@@ -69,6 +69,7 @@ _INSERT = f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _OF_STREAM = "tenant_id = ? AND case_id = ?"
 _HEAD = f"SELECT position, entry_hash FROM entry WHERE {_OF_STREAM} ORDER BY position DESC LIMIT 1"
 _PAGE = f"SELECT {_COLUMNS} FROM entry WHERE {_OF_STREAM} AND position > ? AND position <= ? ORDER BY position LIMIT ?"
+_FIRST_STREAM = "SELECT tenant_id, case_id FROM entry ORDER BY tenant_id, case_id LIMIT 1"
 _NEXT_STREAM = (
     "SELECT tenant_id, case_id FROM entry WHERE (tenant_id, case_id) > (?, ?) ORDER BY tenant_id, case_id LIMIT 1"
 )
@@ -166,14 +167,23 @@ class SqliteStore:
 
     def head(self, stream: Stream) -> Head:
         rows = self._fetch(_HEAD, (stream.tenant_id, stream.case_id))
-        return Head(rows[0][0], _blob(rows[0][1], self._path).hex()) if rows else Head()
+        if not rows:
+            return Head()
+        position, entry_hash = rows[0]
+        if not isinstance(position, int):
+            raise _storage_error(self._path, _MALFORMED, "a position has another type")
+        return Head(position, _blob(entry_hash, self._path).hex())
 
     def streams(self) -> list[Stream]:
+        """As the protocol says; a row that is filed under no text at all is a damaged file, not an empty stream."""
         found: list[Stream] = []
-        last = ("", "")
-        while rows := self._fetch(_NEXT_STREAM, last):
-            last = rows[0]
-            found.append(Stream(*last))
+        rows = self._fetch(_FIRST_STREAM, ())
+        while rows:
+            tenant_id, case_id = rows[0]
+            if not isinstance(tenant_id, str) or not isinstance(case_id, str):
+                raise _storage_error(self._path, _MALFORMED, "a tenant or case id has another type")
+            found.append(Stream(tenant_id, case_id))
+            rows = self._fetch(_NEXT_STREAM, (tenant_id, case_id))
         return found
 
     def entries(self, stream: Stream, *, after: int = 0, up_to: int | None = None) -> Iterator[Entry]:

@@ -192,6 +192,9 @@ def _refuse_bombs(text: str, source: str) -> None:
         line = event.start_mark.line + 1 if event.start_mark else None
         if isinstance(event, yaml.AliasEvent):
             raise TaskError(f"{source}, line {line}: YAML aliases are not allowed; write the value out", line=line)
+        tag = getattr(event, "tag", None)
+        if tag:
+            raise TaskError(f"{source}, line {line}: YAML tags ({tag}) are not allowed; write a plain value", line=line)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_TASK_DEPTH:
             raise TaskError(f"{source}, line {line}: nested more than {MAX_TASK_DEPTH} deep", line=line)

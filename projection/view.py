@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from projection.anchors import AnchorKind, find_anchors, find_loose_numeral
+from projection.anchors import AnchorKind, find_anchors, find_invented
 from projection.candidates import field_anchors
 from projection.errors import VerificationError
 from projection.events import LoggedEvent
@@ -188,20 +188,14 @@ def _verify_words(line: ViewLine, event: LoggedEvent) -> None:
         return
     if line.section == "FACTS":
         raise VerificationError(f"line L{line.number} is no sentence of event [{event.position}]", line=line.number)
-    allowed = {anchor.value for anchor in find_anchors(event.text)}
-    for anchor in find_anchors(line.words or ""):
-        if anchor.value not in allowed:
-            raise VerificationError(
-                f"line L{line.number} says {anchor.value!r}, which does not stand in the event it cites, "
-                f"[{event.position}]",
-                line=line.number,
-                value=anchor.value,
-                position=event.position,
-            )
-    numeral = find_loose_numeral(line.words or "")
-    if numeral is not None:
+    invented = find_invented(line.words or "", {anchor.value for anchor in find_anchors(event.text)})
+    if invented is not None:
         raise VerificationError(
-            f"line L{line.number} holds the numeral {numeral!r} outside any anchor", line=line.number, value=numeral
+            f"line L{line.number} says {invented!r}, which does not stand as a value in the event it cites, "
+            f"[{event.position}]",
+            line=line.number,
+            value=invented,
+            position=event.position,
         )
 
 

@@ -17,7 +17,7 @@ sentences are cut into that many equal stretches, and each line takes one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projection.anchors import Anchor, find_anchors
@@ -140,14 +140,16 @@ def _shared_rules(
 def _event_rules(event: LoggedEvent) -> dict[str, Node]:
     """What may be said of one event: `quote<i>` (absent where it has none) and `words<i>`."""
     position, quotes = event.position, find_quotes(event.text)
-    own = own_words(_short_values(find_anchors(event.text)))
+    own = own_words(short_values(find_anchors(event.text)))
     if not quotes:
         return {f"words{position}": own}
     return {f"quote{position}": alt(*quotes), f"words{position}": Alt((Ref(f"quote{position}"), own))}
 
 
-def _short_values(anchors: Sequence[Anchor]) -> list[str]:
-    return list(dict.fromkeys(a.value for a in anchors if len(a.value) <= MAX_OWN_ANCHOR_CHARS))
+def short_values(anchors: Iterable[Anchor]) -> list[str]:
+    """The distinct values that the model's own words may hold: short, and read alike wherever they stand."""
+    values = dict.fromkeys(anchor.value for anchor in anchors if len(anchor.value) <= MAX_OWN_ANCHOR_CHARS)
+    return [value for value in values if [anchor.value for anchor in find_anchors(f" {value}")] == [value]]
 
 
 def _view(

@@ -67,7 +67,13 @@ def replay(
         entry = log.find_record(store, record_id)
 
         def engine_name() -> str:
-            return engine or str(load_record(store, entry.entry_hash)[1].engine.get("kind"))
+            """The engine that was asked for, else the record's kind: a record never chooses an address."""
+            if engine is not None:
+                return engine
+            kind = str(load_record(store, entry.entry_hash)[1].engine.get("kind"))
+            if kind not in engines.ENGINE_NAMES:
+                raise RequestError(f"the record names the engine {kind!r}; name one of yours with --engine", kind=kind)
+            return kind
 
         @cache
         def open_engine() -> Engine:

@@ -11,8 +11,10 @@ import sys
 import traceback
 
 import typer
+from rich.text import Text
 
 from projection.errors import ConfigurationError, DpmError, RequestError, VerificationError
+from projection.prompt import visible
 from service import case_commands, engine_commands, log_commands, weights_commands
 from service.console import err, print_json
 
@@ -65,7 +67,7 @@ def _speak_utf8() -> None:
 
 
 def _report(error: DpmError) -> None:
-    err.print(f"error: {error.message}", style="red", markup=False)
+    err.print(Text(f"error: {visible(error.message)}", style="red"))
     if "--json" in sys.argv:
         fields = {
             name: value for name, value in error.fields.items() if isinstance(value, (str, int, float, list, dict))

@@ -37,7 +37,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def say(message: str) -> None:
     """A line of talk on stderr."""
-    err.print(Text(message, style="dim"))
+    err.print(Text(visible(message), style="dim"))
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def describe_divergence(found: Divergence) -> str:
     place = f" of the {found.call} call" if found.call else ""
     index = f" at {found.index}" if found.index is not None else ""
     values = f"recorded {visible(str(found.recorded))}, recomputed {visible(str(found.recomputed))}"
-    detail = f"; {found.detail}" if found.detail else ""
+    detail = f"; {visible(found.detail)}" if found.detail else ""
     return f"first divergence: {found.level} {found.what}{place}{index}: {values}{detail}"
 
 

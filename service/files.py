@@ -45,10 +45,12 @@ def choose_stream(store: Store, path: Path, parsed: ParsedEvents, tenant: str, c
 
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
-        if path.stat().st_size > max_bytes:
-            raise RequestError(f"{path} has over {max_bytes} bytes, which is the limit", path=str(path))
-        return path.read_bytes()
+        with path.open("rb") as file:  # a pipe or a device has no size to ask for
+            data = file.read(max_bytes + 1)
     except FileNotFoundError as exc:
         raise NotFoundError(f"{path}: no such file", path=str(path)) from exc
     except OSError as exc:
         raise RequestError(f"{path} cannot be read: {exc.strerror}", path=str(path)) from exc
+    if len(data) > max_bytes:
+        raise RequestError(f"{path} has over {max_bytes} bytes, which is the limit", path=str(path))
+    return data

@@ -39,7 +39,7 @@ def append(
     if json:
         print_json(document)
     else:
-        out.print(f"{stream}: {added} events appended, head {head}", markup=False)
+        out.print(f"{visible(str(stream))}: {added} events appended, head {head}", markup=False)
 
 
 @app.command("show")
@@ -93,7 +93,9 @@ def verify(
     else:
         for row in document["streams"]:
             bad = f", position {row['first_bad_position']}: {row['reason']}" if row["verdict"] != "PASS" else ""
-            out.print(f"{row['tenant_id']}/{row['case_id']}: {row['num_entries']} entries hold{bad}", markup=False)
+            out.print(
+                visible(f"{row['tenant_id']}/{row['case_id']}: {row['num_entries']} entries hold{bad}"), markup=False
+            )
         out.print(str(document["verdict"]), style=VERDICT_STYLES[str(document["verdict"])], end="  ")
         out.print(f"head {document['head']}{'  ' + document['reason'] if document['reason'] else ''}", markup=False)
     raise typer.Exit(0 if document["verdict"] == "PASS" else 1)

@@ -9,6 +9,8 @@ import typer
 
 from service.runtime import DEFAULT_BUDGET_CHARS, DEFAULT_DB, DEFAULT_TENANT
 
+MAX_BUDGET_CHARS = 10_000_000
+
 Db = Annotated[Path, typer.Option("--db", help="The log: one SQLite file.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose log it is.")]
 AnyTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's streams.")]
@@ -21,7 +23,9 @@ Engine = Annotated[
     str, typer.Option("--engine", help="vllm, transformers, a server's http:// address, or scripted (no model).")
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="Engine configuration; by default gpu_configs/cpu.yaml.")]
-Budget = Annotated[int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1)]
+Budget = Annotated[
+    int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1, max=MAX_BUDGET_CHARS)
+]
 TaskFile = Annotated[Path, typer.Option("--task", help="Task specification, YAML or JSON.")]
 EventsFile = Annotated[
     Path, typer.Argument(help="CloudEvents 1.0, or objects with type, time and text; JSON Lines or an array.")

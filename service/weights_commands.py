@@ -10,6 +10,7 @@ import typer
 from inference import engines, weights
 from inference.manifest import Manifest
 from projection.errors import VerificationError, WeightsError
+from projection.prompt import visible
 from service import options
 from service.console import out, print_json, say
 
@@ -67,5 +68,5 @@ def _print(directory: Path, manifest: Manifest, json: bool) -> None:
         print_json(document)
         return
     for file in manifest.files:
-        out.print(f"{file.sha256}  {file.size:>12,}  {file.name}", markup=False)
-    out.print(f"manifest {manifest.digest}  {directory}", markup=False)
+        out.print(f"{file.sha256}  {file.size:>12,}  {visible(file.name)}", markup=False)
+    out.print(visible(f"manifest {manifest.digest}  {directory}"), markup=False)

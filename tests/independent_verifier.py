@@ -312,19 +312,19 @@ def check_form(value: Any, form: str) -> None:
 ANCHOR_PATTERNS = r"""
 MONTH    = (?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\.?
 TIME     = [0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?
-NUMBER   = (?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?)
+NUMBER   = (?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
 WHOLE    = (?>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)
-SIGN     = (?:(?<![^\s(])[+-])?
-ENDS     = (?![^\W_]|[.,]?[0-9])
+SIGN     = (?:(?<![^\s(])[-+−–])?
+ENDS     = (?![^\W_]|[.,'’]?[0-9])
 STANDS   = (?:(?=[-/][a-z]{2,}(?![\w-]))|{ENDS}(?![-/_.:*\#][A-Za-z0-9*]))
 DAY      = [0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T\ ]{TIME})?|[0-9]{1,2}/[0-9]{1,2}/(?:[0-9]{4}|[0-9]{2})
 DATE     = (?P<date>(?:{DAY}|{MONTH}\ [0-9]{1,2},?\ [0-9]{4}|[0-9]{1,2}\ {MONTH}\ [0-9]{4})(?![^\W_]|[-/][0-9]))
-MONEY    = (?P<money>(?:{SIGN}[$€£]\ ?|(?:USD|EUR|GBP)\ ){NUMBER}(?:[kKM]|\ (?:thousand|million|billion))?{ENDS})
+MONEY    = (?P<money>(?:{SIGN}[$€£]\ ?-?|(?:USD|EUR|GBP)\ ){NUMBER}(?:[kKM]|\ (?:thousand|million|billion))?{ENDS})
 PERCENT  = (?P<percent>{SIGN}{NUMBER}(?:\ ?%|\ percent|\ per\ cent)(?![^\W_]))
-DECIMAL  = (?P<decimal>{SIGN}{WHOLE}\.[0-9]+{STANDS})
+DECIMAL  = (?P<decimal>{SIGN}{WHOLE}?\.[0-9]+{STANDS})
 INTEGER  = (?P<integer>{WHOLE}{STANDS})
-NAME     = (?P<identifier>[A-Za-z0-9#*](?:[A-Za-z0-9*]|[-/_.:\#](?=[A-Za-z0-9*]))*)
-ANCHOR   = (?<![^\W_])(?:{DATE}|{MONEY}|{PERCENT}|{DECIMAL}|{INTEGER})|{NAME}
+NAME     = (?P<identifier>[A-Za-z0-9#*](?:[A-Za-z0-9*]|[-/_.:\#](?=[A-Za-z0-9*])|(?<=[0-9])[,'’](?=[0-9]))*)
+ANCHOR   = (?<![^\W_])(?<![0-9][,'’])(?<!\.)(?:{DATE}|{MONEY}|{PERCENT}|{DECIMAL}|{INTEGER})|{NAME}
 """  # noqa: E501 - as on the page
 QUOTE_PATTERNS = r"""
 SENTENCE_END = \n+|(?<=[.!?])\s+|;\s+

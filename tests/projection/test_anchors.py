@@ -31,6 +31,10 @@ from tests.projection.cases import odd_texts
         ("acct ****8812, ref #4411", [("identifier", "****8812"), ("identifier", "#4411")]),
         ("cover 1.25x or 0.43", [("identifier", "1.25x"), ("decimal", "0.43")]),
         ("12 CFR 1002.9(a)", [("integer", "12"), ("decimal", "1002.9")]),
+        ("a margin of .75 points at .5% and -.5%", [("decimal", ".75"), ("percent", ".5%"), ("percent", "-.5%")]),
+        ("−$500 and $-500, \u20135%", [("money", "−$500"), ("money", "$-500"), ("percent", "\u20135%")]),
+        ("₹12,34,567 or €1.000,50", [("identifier", "12,34,567"), ("identifier", "1.000,50")]),
+        ("$400,000,00 or 1'000", [("identifier", "400,000,00"), ("identifier", "1'000")]),
         ("no numeral at all", []),
     ],
 )
@@ -63,3 +67,11 @@ def test_a_text_value_is_never_cut_inside_a_number() -> None:
     text = "The deductible is 2.0% of $27,350.00, from 10:30 on. Occupancy: primary residence"
     values = [a.value for a in find_segments(text)]
     assert values == ["The deductible is 2.0% of $27,350.00", "from 10:30 on", "Occupancy", "primary residence"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?:(?:(?:a{1000}){1000}){1000}){1000}", "(?1)(?<a>(?&a))", "(?R)", r"12\K34", "(?P>a)(?<a>b)"]
+)
+def test_a_pattern_that_could_eat_time_or_memory_is_refused_unread(pattern: str) -> None:
+    with pytest.raises(TaskError):
+        find_pattern("was 1234", pattern)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from projection.anchors import find_anchors
 from projection.errors import BudgetTooSmallError, RequestError, VerificationError
 from projection.events import LoggedEvent
 from projection.view import find_omissions, parse_view, verify_view
-from projection.view_grammar import Profile, build_view_grammar
+from projection.view_grammar import Profile, build_view_grammar, short_values
 from tests.projection.cases import EVENTS, log_of, odd_logs, task
 from tests.projection.sentences import sentences
 
@@ -119,8 +120,8 @@ def test_a_view_is_read_from_its_text() -> None:
         ("- [2] The", "- [7] The", "does not have"),
         ("- [2] Closing", "- [1] Closing", "no sentence of event"),
         ("ratio 1.25x.", "ratio 1.25x", "no sentence of event"),
-        ("has 24", "has \u00bd", "outside any anchor"),
-        ("has 24", "has \u0662", "outside any anchor"),
+        ("has 24", "has \u00bd", "does not stand as a value"),
+        ("has 24", "has \u0662", "does not stand as a value"),
         ("Policy 4.2:", "Policy 9.9:", "provision"),
         ("- closing date: unknown\n", "", "closing date"),
         ("REASONING\n", "", "wrong place"),
@@ -144,3 +145,8 @@ def test_a_view_over_its_budget_is_found() -> None:
 def test_omissions_are_the_anchors_that_the_view_leaves_out() -> None:
     omitted = {o.value: o.positions for o in find_omissions(parse_view(GOOD, task()), EVENTS)}
     assert omitted == {"$7,250.00": (1,), "38.5%": (1,), "****8812": (3,), "99": (3,), "$1.00": (3,)}
+
+
+def test_a_value_that_reads_otherwise_on_its_own_is_not_offered_to_own_words() -> None:
+    """In the event it is part of one identifier; standing alone it would be a date, and the view would not verify."""
+    assert short_values(find_anchors("\u216712/31/2510:30 and 742")) == ["742"]
