@@ -12,6 +12,7 @@ from projection.task import Task, parse_task
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("mortgage", "claim")
+CUT_CHARS = 40
 
 
 def read_example(name: str) -> tuple[tuple[Event, ...], Task]:
@@ -22,10 +23,19 @@ def read_example(name: str) -> tuple[tuple[Event, ...], Task]:
 
 
 def long_case(num_events: int) -> tuple[list[Event], Task]:
-    """The mortgage task over `num_events` events: both examples in turn, round after round, without their links."""
+    """The mortgage task over `num_events` events: both examples in turn, round after round, without their links.
+
+    Each event is cut to about `CUT_CHARS` characters at a sentence's end, so that 96 events fit a context of 8,192.
+    """
     pool = [event for name in NAMES for event in read_example(name)[0]]
     events = [
-        replace(event, event_id=f"{index}-{event.event_id}", links=())
+        replace(event, event_id=f"{index}-{event.event_id}", text=_cut(event.text), links=())
         for index, event in enumerate(islice(cycle(pool), num_events), start=1)
     ]
     return events, read_example("mortgage")[1]
+
+
+def _cut(text: str) -> str:
+    """The sentences that begin within the first `CUT_CHARS` characters, at least one."""
+    end = text.find(". ", CUT_CHARS)
+    return text if end < 0 else text[: end + 1]

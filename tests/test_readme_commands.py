@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MADE_LATER = {".venv", ".dpm/"}
-REFERENCE_HOSTS = {"keepachangelog.com", "semver.org"}
+REFERENCE_HOSTS = {"keepachangelog.com", "semver.org", "127.0.0.1:8000"}
 SUFFIXES = {".db", ".jsonl", ".md", ".py", ".toml", ".txt", ".yaml"}
-NEEDS_MODEL = {"weights"}  # commands that are parsed here, and run by the tests of the real model
+NEEDS_MODEL = {("weights",), ("engine", "check"), ("engine", "enroll"), ("engine", "serve")}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -140,6 +140,11 @@ def without_model(words: Sequence[str]) -> list[str]:
     return [*words, "--engine", "scripted"] if starts_an_engine else list(words)
 
 
+def needs_model(words: Sequence[str]) -> bool:
+    """Whether a command of the README is only parsed here, since it needs the real model or a server."""
+    return any(tuple(words[1 : 1 + len(name)]) == name for name in NEEDS_MODEL) or "http" in " ".join(words)
+
+
 def test_the_readmes_own_case_runs_from_its_first_command_to_its_last(tmp_path: Path) -> None:
     (events,) = fenced_blocks(README, "json")
     (task,) = fenced_blocks(README, "yaml")
@@ -150,7 +155,7 @@ def test_the_readmes_own_case_runs_from_its_first_command_to_its_last(tmp_path: 
         if words[0] == "python":
             program = [sys.executable, str(ROOT / words[1]), *(record_id if w == "RECORD_ID" else w for w in words[2:])]
             assert subprocess.run(program, cwd=tmp_path, check=False, capture_output=True).returncode == 0
-        if words[0] != "dpm" or words[1] in NEEDS_MODEL:
+        if words[0] != "dpm" or needs_model(words):
             continue
         arguments = [record_id if word == "RECORD_ID" else word for word in without_model(words[1:])]
         said = run_dpm(arguments, tmp_path)

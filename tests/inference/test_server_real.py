@@ -248,17 +248,17 @@ def test_a_server_killed_in_mid_call_leaves_the_log_unchanged_and_nothing_behind
     db = tmp_path / "log.sqlite"
     case = [CASE / "events.jsonl", "--task", CASE / "task.yaml", "--db", db]
     command = [sys.executable, "-m", "service.cli", "decide", *map(str, case), "--engine", served.url]
-    deciding = subprocess.Popen(command, cwd=ROOT, env=environment(home), stderr=subprocess.PIPE, text=True)
-    assert deciding.stderr is not None
-    for line in deciding.stderr:
-        if line.startswith("projection: begins"):
-            break
-    before = dpm(home, "log", "verify", "--db", db, "--json").stdout
     session = served.server_pid
     assert members(session)
-    os.kill(session, signal.SIGKILL)
-    assert deciding.wait() == 4
-    assert "nothing was kept" in deciding.stderr.read()
+    with subprocess.Popen(command, cwd=ROOT, env=environment(home), stderr=subprocess.PIPE, text=True) as deciding:
+        assert deciding.stderr is not None
+        for line in deciding.stderr:
+            if line.startswith("projection: begins"):
+                break
+        before = dpm(home, "log", "verify", "--db", db, "--json").stdout
+        os.kill(session, signal.SIGKILL)
+        assert deciding.wait() == 4
+        assert "nothing was kept" in deciding.stderr.read()
     assert dpm(home, "log", "verify", "--db", db, "--json").stdout == before
     _, said = served.launcher.communicate()
     assert served.launcher.returncode == 4
