@@ -11,8 +11,9 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -37,6 +38,8 @@ NUM_TOP_ALONE = 2000
 TOKEN_PREFIX = "token_id:"
 Row = Mapping[int, float]
 """Log-probabilities of one position: those of its best tokens, and of the token that stands there."""
+Fallback = Callable[[], int | None]
+"""The best allowed token of one position by generating; None where that cannot tell."""
 
 
 class VllmServerEngine:
@@ -159,18 +162,33 @@ class VllmServerEngine:
     def score(
         self, prompt_token_ids: Sequence[int], completion_token_ids: Sequence[int], grammar: Grammar | None
     ) -> Score:
-        """Score a recorded completion in one forward pass, and one more for each position that it leaves open: where
-        none of the server's best tokens is allowed, they are asked for again, up to the whole vocabulary."""
+        """Score a recorded completion in one forward pass.
+
+        Where none of the server's best tokens is allowed, or two are equally likely, that pass does not tell which
+        allowed token is the best. Then the completion is generated again, which tells as far as it agrees; beyond
+        that, each open position is asked for alone.
+        """
         check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
-        known = known_token_ids(completion_token_ids, self._vocab_size)
+        token_ids = tuple(completion_token_ids)
+        known = known_token_ids(token_ids, self._vocab_size)
+
+        @cache
+        def generated() -> tuple[int, ...]:
+            return self.generate(prompt_token_ids, len(token_ids), grammar).token_ids
+
+        def generated_at(index: int) -> int | None:
+            said = generated()
+            return said[index] if index < len(said) and said[:index] == token_ids[:index] else None
+
         with self._lock, _reading(self._url):
             with contained("the grammar matcher"):
                 matcher = self._grammars().matcher(grammar)
             positions = []
             for index, row in enumerate(self._prefill(prompt_token_ids, known)):
-                token_id, context = completion_token_ids[index], [*prompt_token_ids, *known[:index]]
-                positions.append(self._position(token_id, row, matcher, context))
+                context = [*prompt_token_ids, *known[:index]]
+                fallback = partial(generated_at, index)
+                positions.append(self._position(token_ids[index], row, matcher, context, fallback))
         return Score(tuple(positions), len(prompt_token_ids), time.perf_counter() - started)
 
     def _prefill(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> list[Row]:
@@ -190,7 +208,9 @@ class VllmServerEngine:
                 raise KeyError(token_id)
         return [*rows, *_rows(choice)]
 
-    def _position(self, token_id: int, row: Row, matcher: TokenMatcher, context: Sequence[int]) -> ScoredPosition:
+    def _position(
+        self, token_id: int, row: Row, matcher: TokenMatcher, context: Sequence[int], generated: Fallback
+    ) -> ScoredPosition:
         """Judge one position, and advance `matcher` past it.
 
         A token that is likelier than all others is the best of those that the grammar allows, if it allows it.
@@ -199,6 +219,12 @@ class VllmServerEngine:
             return ScoredPosition(token_id, token_id, row[token_id])
         words: list[int] = matcher.next_bitmask()[0].tolist()
         matcher.accept(token_id)
+        is_known = 0 <= token_id < self._vocab_size
+        if token_id in row or not is_known:
+            best = best_allowed(row, words, NUM_TOP, self._vocab_size)
+            best = generated() if best is None else best
+            if best is not None:
+                return ScoredPosition(token_id, best, row[token_id] if is_known else -math.inf)
         return self._judge(token_id, words, row, context)
 
     def _judge(self, token_id: int, words: Sequence[int], row: Row, context: Sequence[int]) -> ScoredPosition:

@@ -140,6 +140,12 @@ def without_model(words: Sequence[str]) -> list[str]:
     return [*words, "--engine", "scripted"] if starts_an_engine else list(words)
 
 
+def row_names(text: str) -> list[str]:
+    """How a printed decision is laid out: its headings, and the names of its digests."""
+    headings = re.findall(r"^── (memory view|decision)\b.* ──$", text, re.MULTILINE)
+    return headings + re.findall(r"^([a-z ]+?) +(?:[0-9]+:)?[0-9a-f]{64}$", text, re.MULTILINE)[:5]
+
+
 def needs_model(words: Sequence[str]) -> bool:
     """Whether a command of the README is only parsed here, since it needs the real model or a server."""
     return any(tuple(words[1 : 1 + len(name)]) == name for name in NEEDS_MODEL) or "http" in " ".join(words)
@@ -161,6 +167,7 @@ def test_the_readmes_own_case_runs_from_its_first_command_to_its_last(tmp_path: 
         said = run_dpm(arguments, tmp_path)
         num_run += 1
         if words[1] == "decide":
+            assert row_names(said) == row_names(README.read_text(encoding="utf-8"))
             record_id = re.findall(r"^record +([0-9a-f]{64})$", said, re.MULTILINE)[0]
         if words[1] == "replay":
             assert "verdict PASS" in said
