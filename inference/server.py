@@ -36,7 +36,8 @@ MODULE = "vllm.entrypoints.openai.api_server"
 MIDDLEWARE = "inference.middleware.DpmMiddleware"
 MODEL_NAME = "dpm"
 START_TIMEOUT_S = 1800.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0  # to end by itself
+KILL_TIMEOUT_S = 30.0  # for the kernel to clear away what was killed
 SECONDS_BETWEEN_LOOKS = 0.25
 SECONDS_BETWEEN_DEATHS = 0.01
 NUM_TAIL_LINES = 30
@@ -221,7 +222,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
-    limit = time.monotonic() + STOP_TIMEOUT_S
+    limit = time.monotonic() + KILL_TIMEOUT_S
     while _has_members(process.pid) and time.monotonic() < limit:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
