@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from inference.containment import contained
+from inference.logprob_rows import Row, best_allowed, generated_rows, is_best, margin, read_logprob
 from inference.request_checks import check_generate, check_score
 from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids
 from inference.tokenizer import CONFIG_NAME, PinnedTokenizer
@@ -32,12 +33,8 @@ if TYPE_CHECKING:
 COMPLETIONS = "/v1/completions"
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 900.0  # a long prompt's first token on a small machine
-MINUS_INFINITY = -9999.0  # what vLLM writes for it, which JSON lacks
 NUM_TOP = 20  # log-probabilities asked for at every position; open positions are asked for alone, with more
 NUM_TOP_ALONE = 2000
-TOKEN_PREFIX = "token_id:"
-Row = Mapping[int, float]
-"""Log-probabilities of one position: those of its best tokens, and of the token that stands there."""
 Fallback = Callable[[], int | None]
 """The best allowed token of one position by generating; None where that cannot tell."""
 
@@ -126,7 +123,7 @@ class VllmServerEngine:
                     num_prompt_tokens = chunk["usage"]["prompt_tokens"]
                 for choice in chunk["choices"]:
                     token_ids += choice["token_ids"]
-                    rows += _rows(choice)
+                    rows += generated_rows(choice)
                     finish_reason = choice["finish_reason"] or finish_reason
                 if progress is not None and chunk["choices"]:
                     progress(len(token_ids), max_tokens)
@@ -154,7 +151,7 @@ class VllmServerEngine:
             text=self._tokenizer.decode(token_ids),
             finish_reason=reason,
             logprobs=tuple(row[token_id] for token_id, row in zip(token_ids, rows, strict=True)),
-            margins=tuple(_margin(row) for row in rows),
+            margins=tuple(margin(row) for row in rows),
             num_prompt_tokens=num_asked,
             wall_s=wall_s,
         )
@@ -202,11 +199,11 @@ class VllmServerEngine:
         }
         choice = self._post(request)["choices"][0]
         scored = choice["prompt_logprobs"][len(prompt_token_ids) :]
-        rows = [{int(key): _logprob(value["logprob"]) for key, value in entry.items()} for entry in scored]
+        rows = [{int(key): read_logprob(value["logprob"]) for key, value in entry.items()} for entry in scored]
         for token_id, row in zip(token_ids[:-1], rows, strict=True):
             if token_id not in row:
                 raise KeyError(token_id)
-        return [*rows, *_rows(choice)]
+        return [*rows, *generated_rows(choice)]
 
     def _position(
         self, token_id: int, row: Row, matcher: TokenMatcher, context: Sequence[int], generated: Fallback
@@ -241,7 +238,7 @@ class VllmServerEngine:
                 )
             num_top = self._vocab_size if num_top >= NUM_TOP_ALONE else min(NUM_TOP_ALONE, self._vocab_size)
             request = {"prompt": list(context), "max_tokens": 1, "ignore_eos": True, "logprobs": num_top}
-            (row,) = _rows(self._post(request)["choices"][0])
+            (row,) = generated_rows(self._post(request)["choices"][0])
         return ScoredPosition(token_id, best, row[token_id] if is_known else -math.inf)
 
     def close(self) -> None:
@@ -302,58 +299,8 @@ class VllmServerEngine:
         return document
 
 
-def is_best(row: Row, token_id: int) -> bool:
-    """Whether a token of the row is likelier than every other, those beyond the row included."""
-    return len(row) > 1 and all(value < row[token_id] for other, value in row.items() if other != token_id)
-
-
-def best_allowed(row: Row, words: Sequence[int], num_top: int, vocab_size: int) -> int | None:
-    """The best allowed token of a position from its `num_top` best ones; -1 where nothing is allowed.
-
-    words: the bits of the allowed tokens, 32 in a word. None: the row does not tell. An allowed token that is no
-    likelier than the last of the row may have an equal beyond it, and two equals may differ in what was rounded off.
-    """
-    num_allowed = sum((word & 0xFFFFFFFF).bit_count() for word in words)
-    if num_allowed == 0:
-        return -1
-    if num_allowed == 1:
-        return next(32 * at + (word & 0xFFFFFFFF).bit_length() - 1 for at, word in enumerate(words) if word)
-    top = sorted(row.values(), reverse=True)[:num_top]
-    allowed = {token_id: value for token_id, value in row.items() if words[token_id // 32] >> (token_id % 32) & 1}
-    if not allowed:
-        return None
-    best = max(allowed.values())
-    if num_top < vocab_size and best <= top[-1]:
-        return None
-    equals = [token_id for token_id, value in allowed.items() if value == best]
-    return equals[0] if len(equals) == 1 else None
-
-
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
-
-
-def _rows(choice: Mapping[str, Any]) -> list[Row]:
-    """The log-probabilities of generated tokens."""
-    return [
-        {int(key.removeprefix(TOKEN_PREFIX)): _logprob(value) for key, value in top.items()}
-        for top in choice["logprobs"]["top_logprobs"]
-    ]
-
-
-def _logprob(stated: float) -> float:
-    """A log-probability as vLLM writes it. Raises ValueError where it is none."""
-    if stated == MINUS_INFINITY:
-        return -math.inf
-    if not math.isfinite(stated):
-        raise ValueError(f"{stated} is no log-probability")
-    return float(stated)
-
-
-def _margin(row: Row) -> float | None:
-    """Top-1 minus top-2; None where the grammar allowed one token."""
-    best, second = sorted(row.values(), reverse=True)[:2]
-    return None if second == -math.inf else best - second
 
 
 def _read_identity(client: httpx.Client, url: str) -> EngineIdentity:

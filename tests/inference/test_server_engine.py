@@ -16,7 +16,8 @@ import pytest
 
 from inference import engines
 from inference.config import EngineConfig
-from inference.server_engine import VllmServerEngine, best_allowed, is_best
+from inference.logprob_rows import best_allowed, is_best
+from inference.server_engine import VllmServerEngine
 from inference.tokenizer import PinnedTokenizer
 from projection.engine import EngineIdentity
 from projection.errors import EngineError, NotFoundError, PromptTooLongError
