@@ -23,6 +23,13 @@ ENVIRONMENT_PREFIXES = (
     "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_",
     "VLLM_",
 )  # fmt: skip
+SET_BY_VLLM = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TRITON_CACHE_AUTOTUNING": "1",
+}
+"""What importing vLLM leaves in the environment, so that it says nothing of an engine."""
+
 # Variables of those families that change no output bit: talk, places, addresses, secrets.
 SILENT_VARIABLE = re.compile(
     r".*_(LOG|LOGGING|USAGE|TRACE|DEBUG|VERBOSE|ROOT|HOME|PATH|DIR|FOLDER|FILE|HOST|PORT|IP|IDENT|KEY|TOKEN|SECRET)(_.*)?"
@@ -63,7 +70,9 @@ def environment_fields(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in environ.items()
-        if name.startswith(ENVIRONMENT_PREFIXES) and not SILENT_VARIABLE.fullmatch(name)
+        if name.startswith(ENVIRONMENT_PREFIXES)
+        and not SILENT_VARIABLE.fullmatch(name)
+        and SET_BY_VLLM.get(name) != value
     }
     preloaded = [PurePath(path).name for path in re.split(r"[:\s]+", environ.get("LD_PRELOAD", "")) if path]
     if preloaded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inference.effective import Effective
-from inference.identity import ENVIRONMENT_PREFIXES
+from inference.identity import ENVIRONMENT_PREFIXES, SET_BY_VLLM
 from inference.rule import Rule, refused_arguments
 from inference.vllm_runtime import QUIET
 
@@ -24,13 +24,6 @@ HARMLESS_VARIABLES = frozenset(QUIET) | {
     "VLLM_USAGE_STATS_SERVER", "VLLM_WORKER_MULTIPROC_METHOD",
 }  # fmt: skip
 """Talk, addresses, secrets, places of caches, processes: what a server may inherit, or a configuration may set."""
-
-SET_BY_VLLM = {
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    "TRITON_CACHE_AUTOTUNING": "1",
-}
-"""What importing vLLM leaves in the environment of its process and of those that this one starts."""
 
 RULED_VARIABLES = frozenset({"VLLM_BATCH_INVARIANT", "VLLM_CPU_ATTN_SPLIT_KV", "VLLM_PLUGINS", "VLLM_ENABLE_GEMM_RS"})
 """Judged by a rule of their own."""

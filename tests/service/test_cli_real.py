@@ -19,6 +19,7 @@ import pytest
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "mortgage"
+ENGINE_VARIABLES = ("OMP_", "VLLM_", "TORCHDYNAMO_", "HF_HUB_")  # an engine of this process may have set some
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Done:
 
 def dpm(*args: object, home: Path) -> Done:
     command = [sys.executable, "-m", "service.cli", *map(str, args), "--json"]
-    environ = os.environ | {"DPM_HOME": str(home)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENGINE_VARIABLES)}
+    environ = kept | {"DPM_HOME": str(home)}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return Done(done.returncode, json.loads(done.stdout))
