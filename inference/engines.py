@@ -52,8 +52,12 @@ def profile_of(config: EngineConfig) -> Profile:
     return Profile(slot_candidates=config.projection.slot_candidates)
 
 
-def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[ClosableEngine]:
+def open_engine(
+    name: str, config: EngineConfig, cache_salt: str | None = None
+) -> AbstractContextManager[ClosableEngine]:
     """Start the engine of that name, or connect to the server at that address; closing the context stops it.
+
+    cache_salt: whose prefix cache may be read, where there is one; callers give each tenant its own.
 
     Raises:
         ConfigurationError: no such engine. NotFoundError: the model was not fetched. EngineError: it cannot start.
@@ -61,7 +65,7 @@ def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[Closa
     if is_url(name):
         from inference.server_engine import VllmServerEngine
 
-        return closing(VllmServerEngine.connect(name, existing_weights(config.model)))
+        return closing(VllmServerEngine.connect(name, existing_weights(config.model), cache_salt=cache_salt))
     _require_known(name)
     if name == "scripted":
         from inference.scripted_engine import ScriptedEngine
@@ -75,7 +79,7 @@ def open_engine(name: str, config: EngineConfig) -> AbstractContextManager[Closa
         return closing(TransformersEngine.load(config, directory))
     from inference.vllm_engine import VllmEngine
 
-    return closing(VllmEngine.load(config, directory))
+    return closing(VllmEngine.load(config, directory, cache_salt))
 
 
 def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:

@@ -28,7 +28,7 @@ from vllm.v1.attention.backends.cpu_attn import (
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 from vllm.v1.kv_cache_interface import AttentionSpec
 
-from inference import invariant_linear
+from inference import invariant_linear, invariant_sampling
 from projection.errors import ConfigurationError
 
 MAX_QUERY_ROWS = 8  # of one tile of the kernel for the `vec` instruction set (Source: vLLM, cpu_attn_vec.hpp)
@@ -37,6 +37,7 @@ MAX_QUERY_ROWS = 8  # of one tile of the kernel for the `vec` instruction set (S
 def register() -> None:
     """Make vLLM use this back end wherever it would use its own CPU attention. Calling it again changes nothing."""
     invariant_linear.register()
+    invariant_sampling.register()
     register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{InvariantCPUAttentionBackend.__name__}")
 
 

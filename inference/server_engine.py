@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from inference.containment import contained
+from inference.counters import Counters, parse_metrics
 from inference.logprob_rows import Row, best_allowed, generated_rows, is_best, margin, read_logprob
 from inference.request_checks import check_generate, check_score
 from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids
@@ -43,9 +45,16 @@ class VllmServerEngine:
     """A `projection.engine.Engine`. Calls from several threads run side by side on the server."""
 
     def __init__(
-        self, client: httpx.Client, tokenizer: PinnedTokenizer, identity: EngineIdentity, weights_dir: Path
+        self,
+        client: httpx.Client,
+        tokenizer: PinnedTokenizer,
+        identity: EngineIdentity,
+        weights_dir: Path,
+        cache_salt: str | None = None,
     ) -> None:
         self._client = client
+        self._cache_salt = cache_salt
+        self._max_num_running = 0
         self._tokenizer = tokenizer
         self._identity = identity
         self._weights_dir = weights_dir
@@ -61,8 +70,11 @@ class VllmServerEngine:
         weights_dir: Path,
         expected_identity: str | None = None,
         transport: httpx.BaseTransport | None = None,
+        cache_salt: str | None = None,
     ) -> VllmServerEngine:
         """Ask a server for its identity.
+
+        cache_salt: whose prefix cache may be read, where the server has one.
 
         Raises:
             EngineError: it cannot be reached, is not one of ours, or its identity or tokenizer is not the expected one.
@@ -78,7 +90,7 @@ class VllmServerEngine:
             stated = str(identity.fields.get("tokenizer_digest"))
             _require_same("tokenizer", url, tokenizer.digest, stated)
             with _reading(url):
-                return cls(client, tokenizer, identity, weights_dir)
+                return cls(client, tokenizer, identity, weights_dir, cache_salt)
         except BaseException:
             client.close()
             raise
@@ -178,11 +190,12 @@ class VllmServerEngine:
             said = generated()
             return said[index] if index < len(said) and said[:index] == token_ids[:index] else None
 
-        with self._lock, _reading(self._url):
-            with contained("the grammar matcher"):
+        with _reading(self._url):
+            rows = self._prefill(prompt_token_ids, known)
+            with self._lock, contained("the grammar matcher"):
                 matcher = self._grammars().matcher(grammar)
             positions = []
-            for index, row in enumerate(self._prefill(prompt_token_ids, known)):
+            for index, row in enumerate(rows):
                 context = [*prompt_token_ids, *known[:index]]
                 fallback = partial(generated_at, index)
                 positions.append(self._position(token_ids[index], row, matcher, context, fallback))
@@ -241,6 +254,20 @@ class VllmServerEngine:
             (row,) = generated_rows(self._post(request)["choices"][0])
         return ScoredPosition(token_id, best, row[token_id] if is_known else -math.inf)
 
+    def counters(self) -> Counters:
+        """What the server has done for all its clients; `max_num_running` as often as it was looked at here."""
+        with _reading(self._url):
+            answer = self._client.get("/metrics")
+            if answer.status_code != 200:
+                raise EngineError(f"the server at {self._url} answers {answer.status_code} to /metrics")
+            found = parse_metrics(answer.text)
+        self._max_num_running = max(self._max_num_running, found.max_num_running)
+        return replace(found, max_num_running=self._max_num_running)
+
+    def reset_counters(self) -> None:
+        """Begin `max_num_running` anew; all other counts go on."""
+        self._max_num_running = 0
+
     def close(self) -> None:
         """Close the connection; the server serves on."""
         self._client.close()
@@ -267,7 +294,7 @@ class VllmServerEngine:
 
     def _stream(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of a streamed answer, which ends as it should or raises."""
-        with self._client.stream("POST", COMPLETIONS, json=_asked(request)) as answer:
+        with self._client.stream("POST", COMPLETIONS, json=self._asked(request)) as answer:
             if answer.status_code != 200:
                 answer.read()
             self._require_good(answer)
@@ -280,9 +307,13 @@ class VllmServerEngine:
         raise EngineError(f"the server at {self._url} ended in the middle of its answer; nothing was kept. Ask again")
 
     def _post(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        answer = self._client.post(COMPLETIONS, json=_asked(request))
+        answer = self._client.post(COMPLETIONS, json=self._asked(request))
         self._require_good(answer)
         return self._checked(answer.json())
+
+    def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        salt = {} if self._cache_salt is None else {"cache_salt": self._cache_salt}
+        return {**request, **salt, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
 
     def _require_good(self, answer: httpx.Response) -> None:
         if answer.status_code != 200:
@@ -297,10 +328,6 @@ class VllmServerEngine:
         if not isinstance(document, dict) or "error" in document:
             raise EngineError(f"the server at {self._url} fails: {str(document)[:500]}")
         return document
-
-
-def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
-    return {**request, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
 def _read_identity(client: httpx.Client, url: str) -> EngineIdentity:

@@ -1,4 +1,4 @@
-"""`VllmEngine`: the pinned model in vLLM, in this process, one call at a time.
+"""`VllmEngine`: the pinned model in vLLM, in this process; calls of several threads share its batches.
 
 Promises, with the configuration's `attention.invariant`: the tokens and log-probabilities of a request do not depend
 on the requests beside it, on its place among them, or on the number of threads; and scoring a recorded completion in
@@ -11,17 +11,20 @@ or on its token limit, which is reported, never lowered.
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from inference import vllm_runtime, weights
 from inference.config import EngineConfig
+from inference.counters import Counters, SchedulerWitness
+from inference.hidden_states import HiddenStatesTap
 from inference.request_checks import check_generate, check_score
+from inference.shared_steps import SharedSteps, StepCall
 from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids, score_positions
 from inference.tokenizer import PinnedTokenizer
 from inference.vllm_identity import attention_backend, flag_values, require_settled, vllm_identity
@@ -32,6 +35,7 @@ from projection.grammar import Grammar
 if TYPE_CHECKING:
     import torch
     from vllm import RequestOutput, SamplingParams
+    from vllm.inputs import TokensPrompt
     from vllm.logprobs import Logprob
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -42,24 +46,34 @@ MAX_LOGITS_ROWS = 128  # of one matrix product while scoring; bounds memory, cha
 
 
 class VllmEngine:
-    """A `projection.engine.Engine`. Calls from several threads wait for each other."""
+    """A `projection.engine.Engine`. Calls from several threads run side by side, in the same batches.
+
+    cache_salt: whose prefix cache may be read; a request finds only what others of the same salt have left there.
+    """
 
     def __init__(
-        self, llm: LLMEngine, tokenizer: PinnedTokenizer, identity: EngineIdentity, config: EngineConfig
+        self,
+        llm: LLMEngine,
+        tokenizer: PinnedTokenizer,
+        identity: EngineIdentity,
+        config: EngineConfig,
+        cache_salt: str | None = None,
     ) -> None:
         self._llm = llm
+        self._cache_salt = cache_salt
         self._tokenizer = tokenizer
         self._identity = identity
         self._config = config
         self._vocab_size: int = llm.model_config.get_vocab_size()
         self._grammars = GrammarCompiler(llm.get_tokenizer(), self._vocab_size, tokenizer.eos_token_ids)
         (self._model,) = llm.apply_model(lambda model: model)
-        self._lock = threading.Lock()
-        self._num_requests = 0
-        self._is_open = True
+        self._steps = SharedSteps(llm)
+        self._witness = SchedulerWitness(llm.engine_core.engine_core.scheduler)
+        self._tap = HiddenStatesTap(llm, self._model)
+        self._request_numbers = itertools.count(1)
 
     @classmethod
-    def load(cls, config: EngineConfig, weights_dir: Path) -> VllmEngine:
+    def load(cls, config: EngineConfig, weights_dir: Path, cache_salt: str | None = None) -> VllmEngine:
         """Check the weights against their manifest and start vLLM on them (about 15 s, most of it imports).
 
         Raises:
@@ -75,7 +89,7 @@ class VllmEngine:
         with ExitStack() as failed:
             failed.callback(vllm_runtime.stop, llm)
             _require_settled(llm, config)
-            engine = cls(llm, tokenizer, identity, config)
+            engine = cls(llm, tokenizer, identity, config, cache_salt)
             failed.pop_all()
         return engine
 
@@ -113,14 +127,15 @@ class VllmEngine:
         for prompt_token_ids, max_tokens, _ in requests:
             check_generate(prompt_token_ids, max_tokens, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
-        with self._running():
-            request_ids = [
-                self._add(prompt_token_ids, self._sampling_params(max_tokens, grammar, logprobs=2))
+        call = StepCall(
+            [
+                self._request(prompt_token_ids, self._sampling_params(max_tokens, grammar, logprobs=2))
                 for prompt_token_ids, max_tokens, grammar in requests
             ]
-            outputs = self._run(request_ids, sum(max_tokens for _, max_tokens, _ in requests), progress)
+        )
+        outputs = self._steps.run(call, sum(max_tokens for _, max_tokens, _ in requests), progress)
         wall_s = time.perf_counter() - started
-        return tuple(self._completion(outputs[request_id], wall_s) for request_id in request_ids)
+        return tuple(self._completion(outputs[request_id], wall_s) for request_id, _, _ in call.requests)
 
     def score(
         self, prompt_token_ids: Sequence[int], completion_token_ids: Sequence[int], grammar: Grammar | None
@@ -132,19 +147,25 @@ class VllmEngine:
         """
         check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
-        with self._running():
+        hidden_states = self._hidden_states(prompt_token_ids, completion_token_ids)
+        with self._steps.alone(), vllm_runtime.vllm_contained("scoring"):
             matcher = self._grammars.matcher(grammar)
-            hidden_states = self._hidden_states(prompt_token_ids, completion_token_ids)
             positions = tuple(self._scored_positions(matcher, completion_token_ids, hidden_states))
         return Score(positions, len(prompt_token_ids), time.perf_counter() - started)
 
+    def counters(self) -> Counters:
+        """What was really computed since the start."""
+        return self._witness.counters
+
+    def reset_counters(self) -> None:
+        """Begin `max_num_running` anew; all other counts go on."""
+        self._witness.reset_max_num_running()
+
     def close(self) -> None:
         """Stop vLLM and free its memory; closing again does nothing."""
-        with self._lock:
-            if self._is_open:
-                self._is_open = False
-                vllm_runtime.stop(self._llm)
-                del self._llm, self._model
+        if self._steps.close():
+            vllm_runtime.stop(self._llm)
+            del self._llm, self._model, self._steps, self._tap, self._witness
 
     def __enter__(self) -> Self:
         return self
@@ -154,23 +175,11 @@ class VllmEngine:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """One call at a time; vLLM's and torch's errors become EngineError, and no request outlives its call."""
-        with self._lock:
-            if not self._is_open:
-                raise EngineError("this engine was closed")
-            try:
-                with vllm_runtime.vllm_contained("vLLM"):
-                    yield
-            finally:
-                self._llm.abort_request(list(self._llm.output_processor.request_states), internal=True)
-
-    def _add(self, token_ids: Sequence[int], params: SamplingParams) -> str:
-        self._num_requests += 1
-        request_id = f"dpm-{self._num_requests}"
-        self._llm.add_request(request_id, {"prompt_token_ids": list(token_ids)}, params)
-        return request_id
+    def _request(self, token_ids: Sequence[int], params: SamplingParams) -> tuple[str, TokensPrompt, SamplingParams]:
+        prompt: TokensPrompt = {"prompt_token_ids": list(token_ids)}
+        if self._cache_salt is not None:
+            prompt["cache_salt"] = self._cache_salt
+        return f"dpm-{next(self._request_numbers)}", prompt, params
 
     def _sampling_params(self, max_tokens: int, grammar: Grammar | None, **more: Any) -> SamplingParams:
         from vllm import SamplingParams
@@ -185,20 +194,6 @@ class VllmEngine:
             structured_outputs=None if grammar is None else StructuredOutputsParams(grammar=grammar.ebnf),
             **more,
         )
-
-    def _run(
-        self, request_ids: Sequence[str], max_tokens: int = 0, progress: Progress | None = None
-    ) -> dict[str, RequestOutput]:
-        """Step until every request is finished; the last output of each, by request id."""
-        outputs: dict[str, RequestOutput] = {}
-        while self._llm.has_unfinished_requests():
-            outputs.update((output.request_id, output) for output in self._llm.step())
-            if progress is not None:
-                progress(sum(len(output.outputs[0].token_ids) for output in outputs.values()), max_tokens)
-        missing = [request_id for request_id in request_ids if request_id not in outputs]
-        if missing:
-            raise EngineError(f"vLLM gave no answer to {len(missing)} of {len(request_ids)} requests")
-        return outputs
 
     def _completion(self, output: RequestOutput, wall_s: float) -> Completion:
         answer = output.outputs[0]
@@ -223,19 +218,11 @@ class VllmEngine:
         They are read off the model's own forward pass in vLLM, whose log-probabilities of prompts would have to look
         at the vocabulary for the whole prompt.
         """
-        import torch
-
         token_ids = [*prompt_token_ids, *known_token_ids(completion_token_ids[:-1], self._vocab_size)]
-        steps: list[torch.Tensor] = []
-        hook = self._model.register_forward_hook(lambda _module, _inputs, output: steps.append(output))
-        try:
-            self._run([self._add(token_ids, self._sampling_params(1, None, skip_reading_prefix_cache=True))])
-        finally:
-            hook.remove()
-        hidden_states = torch.cat(steps)
-        if len(hidden_states) != len(token_ids):
-            raise EngineError(f"vLLM computed {len(hidden_states)} of {len(token_ids)} tokens in a forward pass")
-        return hidden_states[len(prompt_token_ids) - 1 :]
+        request = self._request(token_ids, self._sampling_params(1, None, skip_reading_prefix_cache=True))
+        with self._tap.collecting(request[0], len(prompt_token_ids) - 1, len(token_ids)) as rows:
+            self._steps.run(StepCall([request]), 1)
+            return rows.joined()
 
     def _scored_positions(
         self, matcher: TokenMatcher, token_ids: Sequence[int], hidden_states: torch.Tensor

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
 
 PLUGIN_NAME = "dpm_invariant_attention"
-PLUGIN_SOURCES = ("invariant_attention.py", "invariant_linear.py")
+PLUGIN_SOURCES = ("invariant_attention.py", "invariant_linear.py", "invariant_sampling.py")
 BLOCK_SIZE = 128
 FORBIDDEN_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "it would override kv_cache_gib of the configuration"}
 
