@@ -7,6 +7,7 @@ metrics.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.core.sched.scheduler import Scheduler
 
+IDLE_S = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Counts since the engine started; `max_num_running` since it was last reset.
 
-    max_num_running: most requests in one step.
+    num_steps: forward passes. max_num_running: most requests in one of them.
     num_preemptions: requests that were thrown out of the KV cache and computed again.
     num_cached_tokens: prompt tokens that were read from the prefix cache instead of computed.
     num_draft_tokens, num_accepted_draft_tokens: guessed by speculation, and found right.
@@ -51,6 +54,9 @@ class SchedulerWitness:
     def _watched_schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         output = self._schedule(*args, **kwargs)
         counts = self._counts
+        if not output.total_num_scheduled_tokens:
+            time.sleep(IDLE_S)  # a grammar is being compiled in another thread, which wants the processor
+            return output
         counts["num_steps"] += 1
         counts["max_num_running"] = max(counts["max_num_running"], len(output.num_scheduled_tokens))
         counts["num_preemptions"] += len(output.preempted_req_ids or ())

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from inference.config import EngineConfig, load_config
+from projection.canonical import tagged_digest
 from projection.engine import Engine, Tokenizer
-from projection.errors import ConfigurationError, NotFoundError
+from projection.errors import ConfigurationError, EngineError, NotFoundError
 from projection.view_grammar import Profile
 
 ENGINE_NAMES = ("vllm", "transformers", "scripted")
@@ -80,6 +81,26 @@ def open_engine(
     from inference.vllm_engine import VllmEngine
 
     return closing(VllmEngine.load(config, directory, cache_salt))
+
+
+def tenant_salt(tenant_id: str) -> str:
+    """The cache salt of a tenant: a prefix is found again by whoever has the same."""
+    return tagged_digest("dpm/cache-salt/v1", tenant_id.encode("utf-8"))
+
+
+def require_identity(engine: Engine, expected: str | None) -> None:
+    """See that an engine is the one that was asked for; None asks for no one in particular.
+
+    Raises:
+        EngineError: it is another.
+    """
+    if expected not in (None, engine.identity.digest):
+        raise EngineError(
+            f"this engine has the identity {engine.identity.digest}, but {expected} is expected: it runs on other "
+            "weights, libraries, flags or hardware",
+            expected=expected,
+            found=engine.identity.digest,
+        )
 
 
 def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:

@@ -6,6 +6,7 @@ A server whose answers depend on their neighbours is refused here, before anythi
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -44,11 +45,11 @@ async def _enrol(url: str, identity: EngineIdentity, tokenizer: PinnedTokenizer)
         known = []
         try:
             for prompt in known_prompts(tokenizer, int(identity.fields["flags"]["max_model_len"])):
-                said = await generate(prompt, NUM_TOKENS, ask)
+                said = await generate(prompt, NUM_TOKENS, ask, secrets.token_hex(16))
                 known.append(
                     KnownAnswer(prompt_token_ids=tuple(prompt), token_ids=said.token_ids, logprobs=said.logprobs)
                 )
-            await check_known_answers(known, ask)
+            await check_known_answers(known, ask, int(identity.fields["flags"]["max_num_seqs"]))
         except VerificationError as exc:
             raise EngineError(f"this engine is not deterministic and was not enrolled: {exc.message}") from exc
         except httpx.HTTPError as exc:

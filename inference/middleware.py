@@ -64,7 +64,7 @@ class DpmMiddleware:
         self._digest = self._settings.engine_identity.encode("ascii")
         path = self._settings.enrolment
         enrolment = None if path is None else load_enrolment(Path(path), self._settings.engine_identity)
-        self._self_test = SelfTest(enrolment, self._ask)
+        self._self_test = SelfTest(enrolment, self._ask, self._settings.max_num_seqs)
         self._server: Mapping[str, Any] = {}
         self._timer: asyncio.Task[None] | None = None
         self._num_refused: dict[str, int] = {}

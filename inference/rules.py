@@ -64,7 +64,7 @@ RULED_ARGUMENTS = (
     *LORA, *OFFLOADING, *PARALLELISM, *SEQUENCE_PARALLELISM, *SAMPLING, *SPECULATION, *MOE_BACKEND
 )  # fmt: skip
 
-TESTED_MAX_NUM_SEQS = {"cpu": 8}
+TESTED_MAX_NUM_SEQS = {"cpu": 64}
 """The largest batch in which our tests compared bits, where no enrolment says more."""
 
 

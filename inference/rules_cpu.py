@@ -1,22 +1,19 @@
 """The checker's rules for an engine on a CPU, where batch invariance is our own plugin's work.
 
-A feature that the tests have not yet shown to keep every bit stands in one table, and is refused by name until it does.
+What may be switched on is what docs/lane.md has evidence for; the rest is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inference.config import FeaturesConfig
 from inference.effective import Effective
 from inference.rule import Rule
 from inference.rules import MOE_BACKEND, SPECULATION
 from inference.vllm_runtime import PLUGIN_NAME
 
-UNCERTIFIED_FEATURES = frozenset({"prefix_caching", "chunked_prefill", "compile", "speculation"})
-"""Names of `FeaturesConfig`. Take one out when the tests of the lane show that it changes no bit."""
-
 KNOWN_SPECULATION_METHODS = frozenset({"ngram"})
+MAX_SPECULATIVE_TOKENS = 8
 KNOWN_ARCHITECTURES = frozenset({"LlamaForCausalLM", "MistralForCausalLM"})
 """Architectures whose bits the tests compare, the second with a sliding window."""
 
@@ -57,12 +54,10 @@ def _quantised(effective: Effective) -> Iterator[str]:
         yield f"quantisation {effective.quantisation}"
 
 
-def _uncertified(effective: Effective) -> Iterator[str]:
-    features = effective.config.features
-    switched_on = {name for name in FeaturesConfig.model_fields if getattr(features, name)}
-    if features.speculation is not None and features.speculation.method not in KNOWN_SPECULATION_METHODS:
-        switched_on.remove("speculation")
-    yield from (f"features.{name}" for name in sorted(UNCERTIFIED_FEATURES & switched_on))
+def _deep_speculation(effective: Effective) -> Iterator[str]:
+    speculation = effective.config.features.speculation
+    if speculation is not None and speculation.num_speculative_tokens > MAX_SPECULATIVE_TOKENS:
+        yield f"num_speculative_tokens: {speculation.num_speculative_tokens}"
 
 
 def _unknown_speculation(effective: Effective) -> Iterator[str]:
@@ -134,10 +129,10 @@ CPU: tuple[Rule, ...] = (
         "Take plain weights.",
     ),
     Rule(
-        "cpu-feature-uncertified",
-        _uncertified,
-        "Not yet shown invariant by our tests.",
-        "Switch it off.",
+        "cpu-speculation-depth",
+        _deep_speculation,
+        f"Bits were compared with up to {MAX_SPECULATIVE_TOKENS} tokens guessed ahead.",
+        f"Set num_speculative_tokens to {MAX_SPECULATIVE_TOKENS} at most.",
     ),
     Rule(
         "cpu-speculation-method",

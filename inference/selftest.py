@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,8 +36,9 @@ class Outcome:
 class SelfTest:
     """A server's state, and the test that decides it."""
 
-    def __init__(self, enrolment: Enrolment | None, ask: Ask) -> None:
+    def __init__(self, enrolment: Enrolment | None, ask: Ask, max_num_seqs: int) -> None:
         self._enrolment = enrolment
+        self._max_num_seqs = max_num_seqs
         self._ask = ask
         self._lock = asyncio.Lock()
         self.state: State = "SELF_TEST"
@@ -50,7 +52,7 @@ class SelfTest:
             return
         async with self._lock:
             try:
-                await check_known_answers(self._enrolment.known_answers, self._ask)
+                await check_known_answers(self._enrolment.known_answers, self._ask, self._max_num_seqs)
             except DpmError as exc:
                 self.num_failed += 1
                 self.state, self.reason = "ERROR", exc.message
@@ -77,31 +79,38 @@ class SelfTest:
         yield f'dpm_self_tests_total{{result="failed"}} {self.num_failed}'
 
 
-async def check_known_answers(known: Sequence[KnownAnswer], ask: Ask) -> None:
-    """Ask for every known answer alone, in batches as first, last and among the others, and in one forward pass.
+async def check_known_answers(known: Sequence[KnownAnswer], ask: Ask, max_num_seqs: int) -> None:
+    """Ask for every known answer alone, again, in batches up to the largest, and in one forward pass.
+
+    Each is first asked for under a cache salt that nobody has used, hence with a cold prefix cache, then a warm one.
 
     Raises:
         VerificationError: an answer differs, or there is none to compare. RequestError: the server refused.
     """
     if not known:
         raise VerificationError("the enrolment holds no known answer: there is nothing to compare")
-    for index, answer in enumerate(known):
-        _compare("alone", index, answer, await generate(answer.prompt_token_ids, len(answer.token_ids), ask))
-    for name, order in _batches(len(known)):
-        said = await asyncio.gather(
-            *(generate(known[index].prompt_token_ids, len(known[index].token_ids), ask) for index in order)
+    salt = secrets.token_hex(16)
+    for circumstance in ("alone", "alone, again"):
+        for index, answer in enumerate(known):
+            said = await generate(answer.prompt_token_ids, len(answer.token_ids), ask, salt)
+            _compare(circumstance, index, answer, said)
+    for name, order in _batches(len(known), max_num_seqs):
+        salt = secrets.token_hex(16)
+        told = await asyncio.gather(
+            *(generate(known[index].prompt_token_ids, len(known[index].token_ids), ask, salt) for index in order)
         )
-        for index, outcome in zip(order, said, strict=True):
+        for index, outcome in zip(order, told, strict=True):
             _compare(name, index, known[index], outcome)
     for index, answer in enumerate(known):
         _compare("in one forward pass", index, answer, await prefill(answer, ask))
 
 
-def _batches(num_known: int) -> Iterator[tuple[str, list[int]]]:
-    """All together, each once first and each once last."""
+def _batches(num_known: int, max_num_seqs: int) -> Iterator[tuple[str, list[int]]]:
+    """All together, each once first and each once last; then as many as the server takes at once."""
     forward = list(range(num_known))
     yield "in a batch", forward
     yield "in a batch the other way round", forward[::-1]
+    yield f"in a batch of {max_num_seqs}", [number % num_known for number in range(max_num_seqs)]
 
 
 def _compare(circumstance: str, index: int, known: KnownAnswer, said: Outcome) -> None:
@@ -125,8 +134,8 @@ def _at(values: Sequence[Any], index: int) -> Any:
     return values[index] if index < len(values) else "missing"
 
 
-async def generate(prompt_token_ids: Sequence[int], num_tokens: int, ask: Ask) -> Outcome:
-    """Exactly that many tokens, whatever they are."""
+async def generate(prompt_token_ids: Sequence[int], num_tokens: int, ask: Ask, cache_salt: str) -> Outcome:
+    """Exactly that many tokens, whatever they are. cache_salt: whose prefix cache may be read."""
     answer = await ask(
         {
             "prompt": list(prompt_token_ids),
@@ -134,6 +143,7 @@ async def generate(prompt_token_ids: Sequence[int], num_tokens: int, ask: Ask) -
             "ignore_eos": True,
             "logprobs": 0,
             "return_token_ids": True,
+            "cache_salt": cache_salt,
         }
     )
     try:

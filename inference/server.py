@@ -74,15 +74,28 @@ def plan_server(config: EngineConfig, weights_dir: Path, host: str, port: int) -
     """
     _require_installed(config)
     _require_free(host, port)
-    manifest = weights.check(weights_dir)
-    required = vllm_args.server_environment(config)
-    vllm_runtime.require_agreement(required, os.environ)
-    inherited = {name: value for name, value in os.environ.items() if name not in vllm_args.NOT_IN_THE_SERVER}
-    environment = {**inherited, **required}
-    identity = vllm_identity(config, manifest, PinnedTokenizer(weights_dir).digest, environment)
+    environment = _environment(config)
+    identity = _identity(config, weights_dir, environment)
     arguments = [*vllm_args.server_arguments(config, weights_dir.resolve()), *_own_arguments(identity, host, port)]
     command = (sys.executable, "-P", "-m", MODULE, *arguments)
     return ServerPlan(identity, command, environment, config.seed, host, port)
+
+
+def server_identity(config: EngineConfig, weights_dir: Path) -> EngineIdentity:
+    """The identity that a server would show if it were started here and now; raises as `plan_server`."""
+    return _identity(config, weights_dir, _environment(config))
+
+
+def _identity(config: EngineConfig, weights_dir: Path, environment: Mapping[str, str]) -> EngineIdentity:
+    manifest = weights.check(weights_dir)
+    return vllm_identity(config, manifest, PinnedTokenizer(weights_dir).digest, environment)
+
+
+def _environment(config: EngineConfig) -> dict[str, str]:
+    required = vllm_args.server_environment(config)
+    vllm_runtime.require_agreement(required, os.environ)
+    inherited = {name: value for name, value in os.environ.items() if name not in vllm_args.NOT_IN_THE_SERVER}
+    return {**inherited, **required}
 
 
 def _own_arguments(identity: EngineIdentity, host: str, port: int) -> list[str]:

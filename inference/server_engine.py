@@ -82,7 +82,10 @@ class VllmServerEngine:
         import httpx
 
         timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        client = httpx.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
+        try:
+            client = httpx.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
+        except httpx.InvalidURL as exc:
+            raise ConfigurationError(f"{url!r} is not an address of a server: {exc}", engine=url) from exc
         try:
             identity = _read_identity(client, url)
             tokenizer = PinnedTokenizer(weights_dir)

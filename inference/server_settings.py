@@ -31,6 +31,11 @@ class ServerSettings(BaseModel):
         """Digest of the identity."""
         return EngineIdentity(self.identity).digest
 
+    @property
+    def max_num_seqs(self) -> int:
+        """The most requests that the server computes at once."""
+        return int(self.identity.get("flags", {}).get("max_num_seqs", 1))
+
 
 def load_settings(path: Path) -> ServerSettings:
     """Read a settings file.

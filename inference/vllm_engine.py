@@ -161,6 +161,12 @@ class VllmEngine:
         """Begin `max_num_running` anew; all other counts go on."""
         self._witness.reset_max_num_running()
 
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix. No call may be in flight."""
+        with self._steps.alone():
+            if not self._llm.reset_prefix_cache():
+                raise EngineError("the prefix cache is in use: wait for the calls in flight")
+
     def close(self) -> None:
         """Stop vLLM and free its memory; closing again does nothing."""
         if self._steps.close():

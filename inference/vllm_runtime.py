@@ -41,6 +41,7 @@ def environment_for(config: EngineConfig) -> dict[str, str]:
         "VLLM_CPU_ATTN_SPLIT_KV": "1" if config.attention.split_kv else "0",
         "VLLM_BATCH_INVARIANT": "0",  # not supported on a CPU: accepted, then operations raise
         "OMP_NUM_THREADS": str(config.num_threads),
+        "NUMBA_NUM_THREADS": "1",  # of the lookup of guesses, whose idle threads would spin beside the engine's
         "HF_HUB_OFFLINE": "1",  # the weights are pinned here; nothing is fetched
         "VLLM_NO_USAGE_STATS": "1",
     }
@@ -155,6 +156,7 @@ def _start(config: EngineConfig, weights_dir: Path) -> LLMEngine:
     )  # the variable comes too late where torch was imported before
     torch.set_num_threads(config.num_threads)
     _set_attention(config)
+    _keep_kernels()
     with ExitStack() as failed:
         failed.callback(cleanup_dist_env_and_memory)
         llm = LLMEngine.from_engine_args(_engine_args(config, weights_dir))
@@ -169,6 +171,16 @@ def _engine_args(config: EngineConfig, weights_dir: Path) -> EngineArgs:
     arguments.use_tqdm_on_load = False
     arguments.disable_log_stats = True
     return arguments
+
+
+def _keep_kernels() -> None:
+    """vLLM registers its CPU kernels at every start, and stumbles over modules that an earlier engine has loaded
+    (numba, with speculation). Those of an earlier start are still in their places."""
+    from vllm.platforms import current_platform
+    from vllm.triton_utils import dispatcher
+
+    if dispatcher._registry:
+        current_platform.register_triton_kernel_overrides = lambda: None
 
 
 def _set_attention(config: EngineConfig) -> None:

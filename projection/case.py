@@ -6,7 +6,7 @@ it was: the only write is the record's, at the very end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from projection import log
@@ -36,6 +36,18 @@ class SealedDecision:
     view: MemoryView
     omissions: tuple[Omission, ...]
     missing_required: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedCase:
+    """A record, and what the log holds of its case: all that `replay.replay` needs besides an engine.
+
+    log_break: what is wrong with the case's chain or payloads; then there are no events.
+    """
+
+    record: AuditRecord
+    events: Sequence[LoggedEvent]
+    log_break: Divergence | None
 
 
 def check_case(
@@ -120,14 +132,25 @@ def replay_record(store: Store, record_id: str, level: Level, tools: ReplayTools
         EngineError: the engine cannot be started or fails.
     """
     entry = log.find_record(store, record_id)
-    record = _verify_chain(store, entry.stream, entry.head, "audit stream") or _parse(entry)
+    found = find_chain_break(store, entry.stream, entry.head, "audit stream") or read_sealed_case(store, entry)
+    if isinstance(found, Divergence):
+        return ReplayReport("DRIFT", {"R0": "DRIFT"}, found, None)
+    return replay(found.record, found.events, level, tools, found.log_break)
+
+
+def read_sealed_case(store: Store, entry: Entry) -> SealedCase | Divergence:
+    """The record that an entry of an audit stream holds, and its case's events; or why it holds none.
+
+    The audit stream's own chain is the caller's to verify: once for all of its records.
+    """
+    record = _parse(entry)
     if isinstance(record, Divergence):
-        return ReplayReport("DRIFT", {"R0": "DRIFT"}, record, None)
+        return record
     case = Stream(record.tenant_id, record.case_id)
     head = Head(record.log_head.position, record.log_head.entry_hash)
-    broken = _verify_chain(store, case, head, "case stream") or _find_erased(store, case, head)
+    broken = find_chain_break(store, case, head, "case stream") or _find_erased(store, case, head)
     events = [] if broken else log.read(store, case, up_to=head.position)
-    return replay(record, events, level, tools, broken)
+    return SealedCase(record, events, broken)
 
 
 def load_record(store: Store, record_id: str) -> tuple[Entry, AuditRecord]:
@@ -140,7 +163,7 @@ def load_record(store: Store, record_id: str) -> tuple[Entry, AuditRecord]:
     return entry, parse_record(entry.text)
 
 
-def _verify_chain(store: Store, stream: Stream, head: Head, name: str) -> Divergence | None:
+def find_chain_break(store: Store, stream: Stream, head: Head, name: str) -> Divergence | None:
     """What is wrong with the chain of a stream that should hold `head`; None when nothing is."""
     verdict = log.verify(store.entries(stream), stream, expected_head=head)
     if verdict.holds:

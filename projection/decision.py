@@ -20,7 +20,7 @@ from projection.grammar import Alt, Grammar, Node, Ref, alt, opt, seq
 from projection.projector import Call, run_call
 from projection.prompt import render_decision
 from projection.task import MAX_REASONS, Outcome, Task
-from projection.view import MemoryView
+from projection.view import Memory
 from projection.view_grammar import own_words, short_values, word_rules
 
 _REASON = re.compile(r"Reason: (?P<code>.+?)(?P<cites>(?: \[L[1-9][0-9]{0,8}\]){1,2})")
@@ -53,12 +53,12 @@ class DecisionResult:
     decision: Decision
 
 
-def prepare_decision(tokenizer: Tokenizer, task: Task, view: MemoryView) -> tuple[list[int], Grammar]:
+def prepare_decision(tokenizer: Tokenizer, task: Task, view: Memory) -> tuple[list[int], Grammar]:
     """Prompt and grammar of the decision call; what replay level R1 recomputes."""
     return render_decision(tokenizer, task, view), build_decision_grammar(task, view)
 
 
-def decide(engine: Engine, task: Task, view: MemoryView, progress: Progress | None = None) -> DecisionResult:
+def decide(engine: Engine, task: Task, view: Memory, progress: Progress | None = None) -> DecisionResult:
     """Decide a case from its view.
 
     Raises:
@@ -70,7 +70,7 @@ def decide(engine: Engine, task: Task, view: MemoryView, progress: Progress | No
     return DecisionResult(call, verify_decision(call.completion.text, task, view))
 
 
-def build_decision_grammar(task: Task, view: MemoryView) -> Grammar:
+def build_decision_grammar(task: Task, view: Memory) -> Grammar:
     """Every decision that can be made from this view."""
     rules = word_rules()
     cite = alt(*(f" [L{line.number}]" for line in view.lines))
@@ -81,7 +81,7 @@ def build_decision_grammar(task: Task, view: MemoryView) -> Grammar:
     return Grammar({"root": seq(Alt(tuple(outcomes)), Ref("rationale")), **rules})
 
 
-def verify_decision(text: str, task: Task, view: MemoryView) -> Decision:
+def verify_decision(text: str, task: Task, view: Memory) -> Decision:
     """Hold a decision against task and view, from its text alone, and return it parsed.
 
     Raises:
@@ -122,14 +122,12 @@ def _reasons_of(outcome: Outcome, task: Task) -> list[Node]:
     return [some if outcome.reasons == "required" else opt(some)]
 
 
-def _view_values(view: MemoryView) -> list[str]:
+def _view_values(view: Memory) -> list[str]:
     """Values that a rationale may repeat: those of the view's fields that are anchors, and of its free clauses."""
-    texts = [fact.value for fact in view.facts if fact.value is not None]
-    texts += [line.words for line in view.lines if line.words is not None]
-    return short_values(anchor for text in texts for anchor in find_anchors(text))
+    return short_values(anchor for text in view.value_texts for anchor in find_anchors(text))
 
 
-def _parse_reason(row: str, task: Task, view: MemoryView) -> GivenReason:
+def _parse_reason(row: str, task: Task, view: Memory) -> GivenReason:
     match = _REASON.fullmatch(row)
     if match is None or match["code"] not in {reason.code for reason in task.reasons}:
         raise VerificationError(f"{row!r} is no reason of the task with cited lines", text=row)
@@ -155,7 +153,7 @@ def _verify_reasons(outcome: Outcome, reasons: Sequence[GivenReason], task: Task
         )
 
 
-def _verify_rationale(rationale: str, view: MemoryView) -> None:
+def _verify_rationale(rationale: str, view: Memory) -> None:
     """Every number is a value of the view."""
     invented = find_invented(rationale, _view_values(view))
     if invented is not None:

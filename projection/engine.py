@@ -64,6 +64,7 @@ class Completion:
     token_ids: as sampled, the end-of-turn token included.
     logprobs: (num_tokens,), natural log, of each chosen token among the tokens the grammar allowed there.
     margins: (num_tokens,), top-1 minus top-2 log-probability among allowed tokens; None where one token was allowed.
+    Both are empty where the engine cannot say (a live API); a pinned engine always can.
     """
 
     token_ids: tuple[int, ...]

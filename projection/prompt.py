@@ -17,7 +17,7 @@ from projection.events import LoggedEvent
 from projection.task import Task
 
 if TYPE_CHECKING:
-    from projection.view import MemoryView
+    from projection.view import Memory
 
 PROJECTION_SYSTEM = (
     "You are the memory of a regulated decision. You read a numbered event log and write down what it says, with "
@@ -37,28 +37,40 @@ _IGNORABLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0").union(
 def render_projection(tokenizer: Tokenizer, events: Sequence[LoggedEvent], task: Task, budget_chars: int) -> list[int]:
     """Token ids of the projection call: a pure function of (E, T, B) and the tokenizer."""
     parts = [
-        f"TASK\n{_fenced(task.question)}",
-        *([f"POLICY\n{_fenced(task.policy)}"] if task.policy else []),
-        *(["PROVISIONS\n" + _listed((p.id, p.text) for p in task.provisions)] if task.provisions else []),
-        "EVENTS\n" + "\n".join(_event(event) for event in events),
-        "FIELDS\n" + "\n".join(f"- {field.description}" for field in task.fields),
+        *render_task(task),
+        "EVENTS\n" + "\n".join(render_event(event) for event in events),
+        render_fields(task),
         f"Write the memory view in at most {budget_chars} characters: FACTS (one line for each field, then other "
         "facts), REASONING, COMPLIANCE. Cite events as [number].",
     ]
     return tokenizer.render_chat(PROJECTION_SYSTEM, "\n\n".join(parts))
 
 
-def render_decision(tokenizer: Tokenizer, task: Task, view: MemoryView) -> list[int]:
+def render_decision(tokenizer: Tokenizer, task: Task, view: Memory) -> list[int]:
     """Token ids of the decision call: it sees T and M, never E."""
     parts = [
-        f"TASK\n{_fenced(task.question)}",
-        *([f"POLICY\n{_fenced(task.policy)}"] if task.policy else []),
+        f"TASK\n{fenced(task.question)}",
+        *([f"POLICY\n{fenced(task.policy)}"] if task.policy else []),
         "OUTCOMES\n" + "\n".join(f"- {outcome.name}" for outcome in task.outcomes),
-        *(["REASONS\n" + _listed((r.code, r.text) for r in task.reasons)] if task.reasons else []),
+        *(["REASONS\n" + listed((r.code, r.text) for r in task.reasons)] if task.reasons else []),
         "MEMORY VIEW\n" + "\n".join(f"L{line.number} {visible(line.text)}" for line in view.lines),
         "Write the outcome, its reasons with the view lines they rest on, and a short rationale.",
     ]
     return tokenizer.render_chat(DECISION_SYSTEM, "\n\n".join(parts))
+
+
+def render_task(task: Task) -> list[str]:
+    """What is asked, under which policy and provisions: the parts of a prompt that no event touches."""
+    return [
+        f"TASK\n{fenced(task.question)}",
+        *([f"POLICY\n{fenced(task.policy)}"] if task.policy else []),
+        *(["PROVISIONS\n" + listed((p.id, p.text) for p in task.provisions)] if task.provisions else []),
+    ]
+
+
+def render_fields(task: Task) -> str:
+    """The facts that a memory should hold, in the words of the documents."""
+    return "FIELDS\n" + "\n".join(f"- {field.description}" for field in task.fields)
 
 
 def check_fit(num_prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
@@ -88,15 +100,17 @@ def _is_visible(char: str) -> bool:
     return unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"} and char not in _IGNORABLE
 
 
-def _event(event: LoggedEvent) -> str:
+def render_event(event: LoggedEvent) -> str:
+    """An event as a prompt shows it: its position, type and day, and its text behind bars."""
     when = f" {event.event.occurred_at[:10]}" if event.event.occurred_at else ""  # the day; positions give the order
-    return f"[{event.position}] {visible(event.event.type)}{when}\n{_fenced(event.text)}"
+    return f"[{event.position}] {visible(event.event.type)}{when}\n{fenced(event.text)}"
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """Each line behind a bar, so that no line of a text can pass for a heading, an index or a list."""
     return "\n".join(f"| {line}" for line in visible(text).split("\n"))
 
 
-def _listed(rows: Iterable[tuple[str, str]]) -> str:
+def listed(rows: Iterable[tuple[str, str]]) -> str:
+    """Keys and texts of the task, one pair a line."""
     return "\n".join(f"- {key}: {text}" for key, text in rows)

@@ -68,8 +68,8 @@ class ReplayTools:
     watch: Watch = unwatched
 
 
-class _Diverged(Exception):
-    """Carries a divergence out of the comparison that met it; never leaves this module."""
+class Diverged(Exception):
+    """Carries a divergence out of the comparison that met it; a replay catches it and reports it."""
 
     def __init__(self, verdict: Verdict, divergence: Divergence) -> None:
         super().__init__(divergence.what)
@@ -97,7 +97,7 @@ def replay(
         if level >= "R3":
             _replay_r3(record, grammars, _same_engine(record, "R3", tools), tools.watch)
             reached["R3"] = "PASS"
-    except _Diverged as found:
+    except Diverged as found:
         reached[found.divergence.level] = found.verdict
         return _report(found.verdict, reached, found.divergence, record)
     return _report("PASS", reached, None, record)
@@ -115,7 +115,7 @@ def _replay_r0(
 ) -> tuple[Task, MemoryView]:
     """Everything that needs no tokenizer: chains, digests, and view and decision from their text alone."""
     if log_break is not None:
-        raise _Diverged("DRIFT", log_break)
+        raise Diverged("DRIFT", log_break)
     content = record.content
     task = _recorded_task(record)
     digests = {
@@ -127,15 +127,15 @@ def _replay_r0(
         "content_digest": (record.content_digest, content.digest),
     }
     for what, (recorded, recomputed) in digests.items():
-        _compare("R0", what, recorded, recomputed)
+        compare("R0", what, recorded, recomputed)
     try:
         view = verify_view(content.projection.text, events, task, content.budget.asked_chars)
         decision = verify_decision(content.decision_call.text, task, view)
     except VerificationError as exc:
-        raise _Diverged("DRIFT", Divergence("R0", "closed_world", "holds", "does not hold", detail=str(exc))) from exc
+        raise Diverged("DRIFT", Divergence("R0", "closed_world", "holds", "does not hold", detail=str(exc))) from exc
     again = record_decision(decision)
-    _compare("R0", "decision", content.decision.model_dump(mode="json"), again.model_dump(mode="json"))
-    _compare("R0", "used_chars", content.budget.used_chars, view.num_chars)
+    compare("R0", "decision", content.decision.model_dump(mode="json"), again.model_dump(mode="json"))
+    compare("R0", "used_chars", content.budget.used_chars, view.num_chars)
     return task, view
 
 
@@ -143,7 +143,7 @@ def _recorded_task(record: AuditRecord) -> Task:
     try:
         return load_task(record.content.task, "the recorded task")
     except TaskError as exc:
-        raise _Diverged("DRIFT", Divergence("R0", "task", "a task", "none", detail=exc.message)) from exc
+        raise Diverged("DRIFT", Divergence("R0", "task", "a task", "none", detail=exc.message)) from exc
 
 
 def _replay_r1(
@@ -155,15 +155,15 @@ def _replay_r1(
     """
     content = record.content
     recorded_tokenizer = record.engine.get("tokenizer_digest")
-    _compare("R1", "tokenizer_digest", recorded_tokenizer, tokenizer.digest, verdict="INCOMPARABLE")
-    _compare("R1", "template_digest", content.template_digest, template_digest(), verdict="INCOMPARABLE")
+    compare("R1", "tokenizer_digest", recorded_tokenizer, tokenizer.digest, verdict="INCOMPARABLE")
+    compare("R1", "template_digest", content.template_digest, template_digest(), verdict="INCOMPARABLE")
     prepared = _prepare_calls(content, events, task, view, tokenizer)
     for call, recorded in _calls(record).items():
         prompt_token_ids, grammar = prepared[call]
-        _compare_lists("R1", "prompt_token_ids", call, recorded.prompt_token_ids, prompt_token_ids)
-        _compare("R1", "grammar_digest", recorded.grammar_digest, grammar.digest, call=call)
-        _compare("R1", "text", recorded.text, _decode(tokenizer, recorded.token_ids, call), call=call)
-        _compare("R1", "end of turn", _decode(tokenizer, recorded.token_ids[-1:], call), "", call=call)
+        compare_lists("R1", "prompt_token_ids", call, recorded.prompt_token_ids, prompt_token_ids)
+        compare("R1", "grammar_digest", recorded.grammar_digest, grammar.digest, call=call)
+        compare("R1", "text", recorded.text, _decode(tokenizer, recorded.token_ids, call), call=call)
+        compare("R1", "end of turn", _decode(tokenizer, recorded.token_ids[-1:], call), "", call=call)
     return {call: grammar for call, (_, grammar) in prepared.items()}
 
 
@@ -181,7 +181,7 @@ def _prepare_calls(
         raise  # a pattern that was too slow today says nothing about the record
     except RequestError as exc:
         found = Divergence("R1", "prompts and grammars", "built", "cannot be built", detail=exc.message)
-        raise _Diverged("DRIFT", found) from exc
+        raise Diverged("DRIFT", found) from exc
 
 
 def _decode(tokenizer: Tokenizer, token_ids: Sequence[int], call: str) -> str:
@@ -190,7 +190,7 @@ def _decode(tokenizer: Tokenizer, token_ids: Sequence[int], call: str) -> str:
         return tokenizer.decode(token_ids)
     except RequestError as exc:
         found = Divergence("R1", "token_ids", "a text", "no text", call, detail=exc.message)
-        raise _Diverged("DRIFT", found) from exc
+        raise Diverged("DRIFT", found) from exc
 
 
 def _replay_r2(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:
@@ -200,7 +200,7 @@ def _replay_r2(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Eng
         _compare_room(recorded, grammars[call], engine.max_model_len, call)
         score = engine.score(recorded.prompt_token_ids, recorded.token_ids, grammars[call])
         best = [position.best_token_id for position in score.positions]
-        _compare_lists("R2", "token_ids", call, recorded.token_ids, best)
+        compare_lists("R2", "token_ids", call, recorded.token_ids, best)
 
 
 def _compare_room(recorded: RecordedCall, grammar: Grammar, max_model_len: int, call: str) -> None:
@@ -210,22 +210,22 @@ def _compare_room(recorded: RecordedCall, grammar: Grammar, max_model_len: int, 
         max_tokens = answer_room(num_prompt_tokens, grammar, max_model_len)
     except PromptTooLongError as exc:
         found = Divergence("R2", "prompt_token_ids length", num_prompt_tokens, max_model_len, call, detail=exc.message)
-        raise _Diverged("DRIFT", found) from exc
-    _compare("R2", "max_tokens", recorded.max_tokens, max_tokens, call=call)
+        raise Diverged("DRIFT", found) from exc
+    compare("R2", "max_tokens", recorded.max_tokens, max_tokens, call=call)
     if num_tokens > max_tokens:
         detail = f"the call could give {max_tokens} tokens at most"
-        raise _Diverged("DRIFT", Divergence("R2", "token_ids length", num_tokens, max_tokens, call, detail=detail))
+        raise Diverged("DRIFT", Divergence("R2", "token_ids length", num_tokens, max_tokens, call, detail=detail))
 
 
 def _replay_r3(record: AuditRecord, grammars: Mapping[str, Grammar], engine: Engine, watch: Watch) -> None:
     """Both calls again, bit for bit."""
     for call, recorded in _calls(record).items():
         again = engine.generate(recorded.prompt_token_ids, recorded.max_tokens, grammars[call], watch(f"R3 {call}"))
-        _compare_lists("R3", "token_ids", call, recorded.token_ids, again.token_ids)
-        _compare("R3", "text", recorded.text, again.text, call=call)
-        _compare("R3", "finish_reason", recorded.finish_reason, again.finish_reason, call=call)
+        compare_lists("R3", "token_ids", call, recorded.token_ids, again.token_ids)
+        compare("R3", "text", recorded.text, again.text, call=call)
+        compare("R3", "finish_reason", recorded.finish_reason, again.finish_reason, call=call)
         for what, recorded_values, values in _numbers(recorded, again):
-            _compare_lists("R3", what, call, recorded_values, values)
+            compare_lists("R3", what, call, recorded_values, values)
 
 
 def _numbers(recorded: RecordedCall, again: Completion) -> list[tuple[str, Sequence[Any], Sequence[Any]]]:
@@ -239,7 +239,7 @@ def _same_engine(record: AuditRecord, level: Level, tools: ReplayTools) -> Engin
     if recorded != here:
         fields = differing_fields(record.engine, engine.identity.fields)
         detail = "the engines differ in " + ", ".join(fields)
-        raise _Diverged("INCOMPARABLE", Divergence(level, "engine_identity", recorded, here, detail=detail))
+        raise Diverged("INCOMPARABLE", Divergence(level, "engine_identity", recorded, here, detail=detail))
     return engine
 
 
@@ -259,18 +259,18 @@ def _calls(record: AuditRecord) -> dict[str, RecordedCall]:
     return {"projection": record.content.projection, "decision": record.content.decision_call}
 
 
-def _compare(
+def compare(
     level: Level, what: str, recorded: Any, recomputed: Any, *, call: str | None = None, verdict: Verdict = "DRIFT"
 ) -> None:
     if recorded != recomputed:
-        raise _Diverged(verdict, Divergence(level, what, recorded, recomputed, call))
+        raise Diverged(verdict, Divergence(level, what, recorded, recomputed, call))
 
 
-def _compare_lists(level: Level, what: str, call: str, recorded: Sequence[Any], recomputed: Sequence[Any]) -> None:
+def compare_lists(level: Level, what: str, call: str, recorded: Sequence[Any], recomputed: Sequence[Any]) -> None:
     """Compare element by element, so that the divergence names the first differing index."""
     for index, (a, b) in enumerate(zip(recorded, recomputed, strict=False)):
         if a != b:
-            raise _Diverged("DRIFT", Divergence(level, what, a, b, call, index))
+            raise Diverged("DRIFT", Divergence(level, what, a, b, call, index))
     if len(recorded) != len(recomputed):
         index = min(len(recorded), len(recomputed))
-        raise _Diverged("DRIFT", Divergence(level, f"{what} length", len(recorded), len(recomputed), call, index))
+        raise Diverged("DRIFT", Divergence(level, f"{what} length", len(recorded), len(recomputed), call, index))

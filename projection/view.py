@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from projection.anchors import AnchorKind, find_anchors, find_invented
 from projection.candidates import field_anchors
@@ -25,6 +25,30 @@ Section = Literal["FACTS", "REASONING", "COMPLIANCE"]
 SECTIONS: tuple[Section, ...] = ("FACTS", "REASONING", "COMPLIANCE")
 _CITED = re.compile(r"- \[(?P<position>[1-9][0-9]{0,8})\] (?P<words>.+)")
 _SLOT_VALUE = re.compile(r"(?P<value>.+) \[(?P<position>[1-9][0-9]{0,8})\]")
+
+
+class MemoryLine(Protocol):
+    """One line of a memory; `number` counts from 1: the `L1` a reason cites."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class Memory(Protocol):
+    """What a decision is made from. A `MemoryView` is one; what other architectures remember can be one too."""
+
+    @property
+    def lines(self) -> Sequence[MemoryLine]:
+        """At least one."""
+        ...
+
+    @property
+    def value_texts(self) -> Sequence[str]:
+        """The texts whose values a rationale may repeat."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +83,12 @@ class MemoryView:
     @property
     def num_chars(self) -> int:
         return len(self.text)
+
+    @property
+    def value_texts(self) -> list[str]:
+        """The values of the fields, and the words of the free lines."""
+        values = [fact.value for fact in self.facts if fact.value is not None]
+        return values + [line.words for line in self.lines if line.words is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +157,7 @@ def verify_view(text: str, events: Sequence[LoggedEvent], task: Task, budget_cha
 def find_omissions(view: MemoryView, events: Sequence[LoggedEvent]) -> tuple[Omission, ...]:
     """The log's anchors whose value appears nowhere in the view, in order of first appearance."""
     values = [fact.value for fact in view.facts if fact.value is not None]
-    texts = values + [line.words for line in view.lines if line.words is not None]
-    shown = {*values, *(anchor.value for text in texts for anchor in find_anchors(text))}
+    shown = {*values, *(anchor.value for text in view.value_texts for anchor in find_anchors(text))}
     places: dict[tuple[str, AnchorKind], list[int]] = {}
     for event in events:
         for anchor in find_anchors(event.text, event.position):

@@ -12,7 +12,8 @@ Words are a sentence of event i, verbatim, or the model's own. In its own words 
 event i, and it stands at the end behind a word of a closed list, so that no neighbour can turn it into another value
 ("March" + "5" never becomes a date). The numbers of lines are what B leaves room for at their longest: no sentence of
 the grammar is longer than B characters. Further facts run through the whole log in order, as many as fit: the log's
-sentences are cut into that many equal stretches, and each line takes one.
+sentences are cut into that many equal stretches, and each line takes one. Where B has no room for a line of REASONING
+and one of COMPLIANCE, the section stays empty: first COMPLIANCE, then both. The fields' lines are never left out.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ INTRO_WORDS = (
 STATEMENT_CHARS, WORD_END_CHARS = 36, 12
 MAX_OWN_ANCHOR_CHARS = 24  # a longer anchor still fills a slot; in own words its room would cost every line
 MAX_LINES = 12  # of REASONING, and of COMPLIANCE
+LEAST_LINES = ((1, 1), (1, 0), (0, 0))  # of REASONING and COMPLIANCE: the first pair that the budget has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +80,22 @@ def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: 
     if not events:
         raise RequestError("the case has no events; append some first")
     rules = _shared_rules(events, task, rank_candidates(events, task, profile.slot_candidates))
-    least = _view(rules, events, task, num_reasoning=1, num_compliance=1, facts_chars=0)
-    if least.max_chars > budget_chars:
+    for num_reasoning, num_compliance in LEAST_LINES:
+        least = _view(rules, events, task, num_reasoning, num_compliance, facts_chars=0)
+        if least.max_chars <= budget_chars:
+            break
+    else:
         raise BudgetTooSmallError(
             f"a budget of {budget_chars} characters cannot hold the mandatory lines of this task; "
             f"the least that works is {least.max_chars}",
             budget_chars=budget_chars,
             min_budget_chars=least.max_chars,
         )
-    spare_chars = budget_chars - least.max_chars
-    more_reasoning, more_compliance = _more_lines(least, spare_chars // 2)
-    counts = {"num_reasoning": 1 + more_reasoning, "num_compliance": 1 + more_compliance}
-    facts_chars = budget_chars - _view(rules, events, task, **counts, facts_chars=0).max_chars
-    return _view(rules, events, task, **counts, facts_chars=facts_chars)
+    if num_reasoning and num_compliance:
+        more_reasoning, more_compliance = _more_lines(least, (budget_chars - least.max_chars) // 2)
+        num_reasoning, num_compliance = 1 + more_reasoning, 1 + more_compliance
+    facts_chars = budget_chars - _view(rules, events, task, num_reasoning, num_compliance, facts_chars=0).max_chars
+    return _view(rules, events, task, num_reasoning, num_compliance, facts_chars=facts_chars)
 
 
 def own_words(values: Sequence[str]) -> Node:
@@ -156,9 +161,9 @@ def _view(
     rules: Mapping[str, Node],
     events: Sequence[LoggedEvent],
     task: Task,
-    *,
     num_reasoning: int,
     num_compliance: int,
+    *,
     facts_chars: int,
 ) -> Grammar:
     quotes = [f"- [{event.position}] {quote}\n" for event in events for quote in find_quotes(event.text)]
@@ -168,9 +173,9 @@ def _view(
         *(Ref(f"slot{index}") for index in range(len(task.fields))),
         *facts,
         "REASONING\n",
-        Rep(Ref("line"), 1, num_reasoning),
+        *([Rep(Ref("line"), 1, num_reasoning)] if num_reasoning else []),
         "COMPLIANCE\n",
-        *([Rep(Ref("ruling"), 1, num_compliance)] if task.provisions else []),
+        *([Rep(Ref("ruling"), 1, num_compliance)] if num_compliance and task.provisions else []),
     )
     return Grammar({"root": root, **rules})
 

@@ -13,15 +13,17 @@ from typing import Annotated
 
 import typer
 
+from determinism.near_ties import MAX_ULP, Limit
+from determinism.replay_plan import Plan
 from inference import engines
 from inference.config import EngineConfig
 from projection import log
 from projection.case import SealedDecision, check_case, decide_case, load_record, replay_record
 from projection.engine import Engine
 from projection.errors import NotFoundError, RequestError
-from projection.replay import LEVELS, ReplayTools
+from projection.replay import LEVELS, Level, ReplayTools
 from projection.store_sqlite import SqliteStore
-from service import options, runtime
+from service import explain_commands, options, replay_all_commands, runtime
 from service.console import print_decision, print_json, print_replay, say, step, watch_calls
 from service.documents import decision_document, replay_document
 from service.files import choose_stream, read_events, read_task
@@ -37,12 +39,13 @@ def decide(
     case: options.Case = None,
     budget: options.Budget = options.DEFAULT_BUDGET_CHARS,
     engine: options.Engine = "vllm",
+    expect_identity: options.ExpectedIdentity = None,
     config: options.Config = None,
     db: options.Db = options.DEFAULT_DB,
     json: options.Json = False,
 ) -> None:
     """Append a file of events to the log, project the case, decide it, and seal the record."""
-    sealed = _append_and_decide(events, task, tenant, case, budget, engine, config, db)
+    sealed = _append_and_decide(events, task, tenant, case, budget, engine, expect_identity, config, db)
     if json:
         print_json(decision_document(sealed))
     else:
@@ -50,42 +53,69 @@ def decide(
 
 
 def replay(
-    record_id: options.RecordId,
-    level: Annotated[str, typer.Option("--level", help="R0, R1, R2 or R3; each includes those before it.")] = "R3",
+    context: typer.Context,
+    record_id: Annotated[str | None, typer.Argument(help="A record's id, or an unambiguous beginning of it.")] = None,
+    level: Annotated[
+        str | None,
+        typer.Option("--level", help="R0, R1, R2 or R3; each includes those before it. By default R3, with --all R2."),
+    ] = None,
     engine: Annotated[
         str | None, typer.Option("--engine", help="By default the kind of engine that the record names.")
     ] = None,
     config: options.Config = None,
     db: options.Db = options.DEFAULT_DB,
     json: options.Json = False,
+    every: replay_all_commands.All = False,
+    since: replay_all_commands.Since = None,
+    tenant: options.AnyTenant = None,
+    sample: replay_all_commands.Sample = None,
+    seed: replay_all_commands.Seed = 0,
+    near_tie_ulp: replay_all_commands.NearTieUlp = MAX_ULP,
+    num_engines: replay_all_commands.Engines = None,
+    in_flight: replay_all_commands.InFlight = replay_all_commands.IN_FLIGHT,
+    results: replay_all_commands.Results = None,
+    resume: replay_all_commands.Resume = None,
+    ray: replay_all_commands.Ray = None,
 ) -> None:
-    """Recompute a sealed decision and compare it with its record."""
-    if level not in LEVELS:
-        raise RequestError(f"there is no level {level!r}; choose {', '.join(LEVELS)}", level=level)
+    """Recompute a sealed decision and compare it with its record; with --all, every decision of the log."""
+    replay_all_commands.check_options(context)
+    if every or resume is not None:
+        chosen = replay_all_commands.Options(engine, tuple(num_engines or ()), in_flight, results, resume, ray)
+        plan = Plan(_read_level(level or "R2"), since, tenant, sample, seed, Limit(near_tie_ulp))
+        raise typer.Exit(replay_all_commands.run(chosen, plan, config, db, json))
+    if record_id is None:
+        raise RequestError("name a record, or ask for every one with --all")
+    _replay_one(record_id, _read_level(level or "R3"), engine, config, db, json)
+
+
+def _read_level(text: str) -> Level:
+    for level in LEVELS:
+        if level == text:
+            return level
+    raise RequestError(f"there is no level {text!r}; choose {', '.join(LEVELS)}", level=text)
+
+
+def _replay_one(record_id: str, level: Level, engine: str | None, config: Path | None, db: Path, json: bool) -> None:
     settings = engines.read_config(config)
     with SqliteStore.open_read_only(db) as store, ExitStack() as stack:
         entry = log.find_record(store, record_id)
 
         def engine_name() -> str:
-            """The engine that was asked for, else the record's kind: a record never chooses an address."""
-            if engine is not None:
-                return engine
-            kind = str(load_record(store, entry.entry_hash)[1].engine.get("kind"))
-            if kind not in engines.ENGINE_NAMES:
-                raise RequestError(f"the record names the engine {kind!r}; name one of yours with --engine", kind=kind)
-            return kind
+            return explain_commands.engine_of(load_record(store, entry.entry_hash)[1], engine)
 
         @cache
         def open_engine() -> Engine:
-            return stack.enter_context(_started(engine_name(), settings))
+            return stack.enter_context(_started(engine_name(), settings, entry.stream.tenant_id))
 
         watch = stack.enter_context(watch_calls(options.DEFAULT_BUDGET_CHARS))
         tools = ReplayTools(lambda: engines.open_tokenizer(engine_name(), settings), open_engine, watch)
         report = replay_record(store, entry.entry_hash, level, tools)
+        across = explain_commands.audit_other_engine(store, entry, report, open_engine)
     if json:
-        print_json(replay_document(entry.entry_hash, report))
+        print_json(replay_document(entry.entry_hash, report) | explain_commands.cross_identity_document(across))
     else:
         print_replay(entry.entry_hash, report)
+        explain_commands.print_cross_identity(across)
     raise typer.Exit(REPLAY_EXIT_CODES[report.verdict])
 
 
@@ -95,7 +125,15 @@ def demo(config: options.Config = None) -> None:
     db.parent.mkdir(parents=True, exist_ok=True)
     say("The model of this demo is small: it shows the mechanism, not judgement.")
     sealed = _append_and_decide(
-        example / "events.jsonl", example / "task.yaml", "demo", None, options.DEFAULT_BUDGET_CHARS, "vllm", config, db
+        example / "events.jsonl",
+        example / "task.yaml",
+        "demo",
+        None,
+        options.DEFAULT_BUDGET_CHARS,
+        "vllm",
+        None,
+        config,
+        db,
     )
     print_decision(sealed)
     say(f"replaying in a new process: dpm replay {sealed.record_id[:16]} --db {db}")
@@ -119,6 +157,7 @@ def _append_and_decide(
     case: str | None,
     budget_chars: int,
     engine: str,
+    expected_identity: str | None,
     config: Path | None,
     db: Path,
 ) -> SealedDecision:
@@ -132,7 +171,8 @@ def _append_and_decide(
         context = engines.configured_context(engine, settings)
         if context is not None:  # such an engine takes long to start: what cannot be decided is refused before
             check_case(store, stream, tokenizer, specification, budget_chars, profile, context)
-        with _started(engine, settings) as running, watch_calls(budget_chars) as watch:
+        with _started(engine, settings, tenant) as running, watch_calls(budget_chars) as watch:
+            engines.require_identity(running, expected_identity)
             return decide_case(
                 store,
                 stream,
@@ -147,10 +187,10 @@ def _append_and_decide(
 
 
 @contextmanager
-def _started(engine: str, settings: EngineConfig) -> Iterator[Engine]:
+def _started(engine: str, settings: EngineConfig, tenant_id: str) -> Iterator[Engine]:
     with ExitStack() as stack:
         with step(f"starting engine {engine}"):
-            running = stack.enter_context(engines.open_engine(engine, settings))
+            running = stack.enter_context(engines.open_engine(engine, settings, engines.tenant_salt(tenant_id)))
         yield running
 
 

@@ -8,8 +8,12 @@ import typer
 from rich.text import Text
 
 from inference import checker, engines
+from inference.config import EngineConfig
 from inference.effective import collect
+from inference.enrolment import load_enrolment
 from inference.rule import Violation
+from inference.server import server_identity
+from projection.errors import ConfigurationError, WeightsError
 from service import options, serve_commands
 from service.console import VERDICT_STYLES, out, print_json, step
 
@@ -41,7 +45,7 @@ def check(config: options.Config = None, json: options.Json = False) -> None:
     """List everything in a configuration that would break determinism, without starting an engine."""
     settings = engines.read_config(config)
     with step("reading the configuration as vLLM would"):
-        effective = collect(settings, engines.weights_dir(settings.model))
+        effective = collect(settings, engines.weights_dir(settings.model), _enrolled_max_num_seqs(settings))
     violations, to_be_proved = checker.check(effective), checker.to_be_proved(effective)
     verdict = "ERROR" if violations else "PASS"
     if json:
@@ -60,6 +64,17 @@ def check(config: options.Config = None, json: options.Json = False) -> None:
         counted = f"{len(violations)} violation{'s' if len(violations) != 1 else ''}"
         out.print(Text.assemble("verdict ", (verdict, VERDICT_STYLES[verdict]), f"  {counted}"))
     raise typer.Exit(2 if violations else 0)
+
+
+def _enrolled_max_num_seqs(settings: EngineConfig) -> int | None:
+    """The batch that this machine's enrolment of the configuration was compared in; None where there is none."""
+    directory = engines.weights_dir(settings.model)
+    try:
+        identity = server_identity(settings, directory)
+        load_enrolment(engines.enrolment_path(identity.digest), identity.digest)
+    except (ConfigurationError, WeightsError):
+        return None
+    return int(identity.fields["flags"]["max_num_seqs"])
 
 
 def _print_violation(violation: Violation) -> None:

@@ -23,6 +23,9 @@ Engine = Annotated[
     str, typer.Option("--engine", help="vllm, transformers, a server's http:// address, or scripted (no model).")
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="Engine configuration; by default gpu_configs/cpu.yaml.")]
+ExpectedIdentity = Annotated[
+    str | None, typer.Option("--expect-identity", help="Refuse an engine of another identity than this digest.")
+]
 Budget = Annotated[
     int, typer.Option("--budget", help="Characters of the memory view, at most.", min=1, max=MAX_BUDGET_CHARS)
 ]

@@ -17,9 +17,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "projection": frozenset(),
     "inference": frozenset({"projection"}),
     "baseline": frozenset({"projection"}),
-    "determinism": frozenset({"projection", "inference", "baseline"}),
-    "benchmarks": frozenset({"projection", "inference", "baseline"}),
-    "service": frozenset({"projection", "inference", "baseline", "determinism", "benchmarks"}),
+    "reporting": frozenset({"projection"}),
+    "determinism": frozenset({"projection", "inference", "baseline", "reporting"}),
+    "benchmarks": frozenset({"projection", "inference", "baseline", "reporting"}),
+    "service": frozenset({"projection", "inference", "baseline", "reporting", "determinism", "benchmarks"}),
 }
 """Which of our folders each of them may import besides itself."""
 OURS = frozenset({*ALLOWED, "tests", "gpu_configs"})
@@ -27,9 +28,12 @@ OURS = frozenset({*ALLOWED, "tests", "gpu_configs"})
 HEAVY = frozenset(
     [
         "accelerate",
+        "anthropic",
         "gguf",
         "huggingface_hub",
         "matplotlib",
+        "openai",
+        "ray",
         "safetensors",
         "scipy",
         "torch",
@@ -38,7 +42,9 @@ HEAVY = frozenset(
         "xgrammar",
     ]
 )
-INSIDE_THE_ENGINE = frozenset({"inference/invariant_attention.py", "inference/invariant_linear.py"})
+INSIDE_THE_ENGINE = frozenset(
+    {"inference/invariant_attention.py", "inference/invariant_linear.py", "inference/invariant_sampling.py"}
+)
 """Loaded by vLLM in its own process, never by `dpm --help`."""
 
 CLOCK_AND_CHANCE = frozenset(["time", "random", "secrets", "uuid", "tempfile"])

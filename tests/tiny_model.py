@@ -1,7 +1,8 @@
 """A tiny Llama with random weights on the pinned model's tokenizer: hundreds of tokens a second, with real kernels.
 
 It says nothing anybody could read. Its weights are drawn wide, so that no two tokens come close to a tie by design, and
-its shapes are not those of the pinned model: other head counts, other sizes.
+its shapes are not those of the pinned model: other head counts, other sizes. Its output layer leans towards going round
+in small circles of tokens, so that guessing ahead from what was said is often right and often wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 VOCAB_SIZE = 49152
 MAX_POSITIONS = 8192
+CIRCLE = 6  # tokens
+LEANING = 0.75  # of the output layer towards the circle
 
 
 def write_tiny_model(pinned_dir: Path, directory: Path, sliding_window: int | None = None, seed: int = 0) -> Path:
@@ -45,6 +48,10 @@ def write_tiny_model(pinned_dir: Path, directory: Path, sliding_window: int | No
         if sliding_window is None
         else MistralForCausalLM(MistralConfig(**shape, sliding_window=sliding_window))
     )
+    token_ids = torch.arange(VOCAB_SIZE)
+    before = torch.where(token_ids % CIRCLE == 0, (token_ids + CIRCLE - 1).clamp(max=VOCAB_SIZE - 1), token_ids - 1)
+    with torch.no_grad():
+        model.lm_head.weight += LEANING * model.model.embed_tokens.weight[before]
     model.save_pretrained(directory)
     for name in TOKENIZER_FILES:
         shutil.copyfile(pinned_dir / name, directory / name)

@@ -8,7 +8,6 @@ import pytest
 
 from inference.checker import check, rules_for, to_be_proved
 from inference.effective import Effective, Machine, PinnedModel
-from inference.rules_cpu import UNCERTIFIED_FEATURES
 from tests.inference.effective_values import (
     CAPABILITIES,
     DIGEST,
@@ -90,18 +89,14 @@ ONLY_CPU: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cpu-quantisation", {"model": pinned(quantization_config={"quant_method": "awq"})}, {}),
     ("cpu-speculation-method", {}, {"features": {"speculation": {**NGRAM, "method": "eagle"}}}),
     ("cpu-speculation-method", {"arguments": {"spec_method": "ngram"}}, {}),
+    ("cpu-speculation-depth", {}, {"features": {"speculation": {**NGRAM, "num_speculative_tokens": 9}}}),
     ("cpu-threads", {"machine": Machine(num_cores=2)}, {"num_threads": 3}),
     ("cpu-tensor-parallel", {}, {"tensor_parallel_size": 2}),
     ("cpu-zentorch", {"machine": Machine(num_cores=2, has_zentorch=True)}, {}),
     ("architecture-unknown", {"model": pinned("GPT2LMHeadModel")}, {}),
     ("architecture-unknown", {"model": PinnedModel(DIGEST, "local", None, None)}, {}),
     ("architecture-unknown", {"model": PinnedModel(DIGEST, "local", None, {})}, {}),
-    ("batch-not-covered", {}, {"max_num_seqs": 9}),
-]
-
-UNCERTIFIED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("cpu-feature-uncertified", {}, {"features": {name: NGRAM if name == "speculation" else True}})
-    for name in sorted(UNCERTIFIED_FEATURES)
+    ("batch-not-covered", {}, {"max_num_seqs": 65}),
 ]
 
 ONLY_CUDA: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -141,7 +136,7 @@ ONLY_CUDA: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "given", "changes"), [*EVERY_DEVICE, *ONLY_CPU, *UNCERTIFIED])
+@pytest.mark.parametrize(("rule", "given", "changes"), [*EVERY_DEVICE, *ONLY_CPU])
 def test_a_cpu_configuration_that_breaks_one_rule_breaks_just_that(
     rule: str, given: dict[str, Any], changes: dict[str, Any]
 ) -> None:
@@ -162,7 +157,7 @@ def test_a_gpu_configuration_that_breaks_one_rule_breaks_just_that(
 
 
 def test_every_rule_is_broken_by_a_test() -> None:
-    assert {rule.id for rule in rules_for("cpu")} == {rule for rule, *_ in [*EVERY_DEVICE, *ONLY_CPU, *UNCERTIFIED]}
+    assert {rule.id for rule in rules_for("cpu")} == {rule for rule, *_ in [*EVERY_DEVICE, *ONLY_CPU]}
     assert {rule.id for rule in rules_for("cuda")} == {rule for rule, *_ in [*EVERY_DEVICE, *ONLY_CUDA]}
 
 

@@ -94,7 +94,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("max_model_len: 8192", "max_model_len: 0"),
         ("max_model_len: 8192", "max_model_len: 8192.0"),
         ("max_model_len: 8192", 'max_model_len: "8192"'),
-        ("max_num_seqs: 8", "max_num_seqs: -1"),
+        ("max_num_seqs: 32", "max_num_seqs: -1"),
         ("num_threads: 1", "num_threads: yes"),
         ("kv_cache_gib: 2", "kv_cache_gib: 0"),
         ("kv_cache_gib: 2", "kv_cache_gib: .inf"),

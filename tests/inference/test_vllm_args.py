@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ MODEL = Path("/models/m")
 
 def test_the_cpu_profiles_flags() -> None:
     assert vllm_args.server_arguments(profile("cpu"), MODEL) == [
-        "--model=/models/m", "--dtype=float32", "--seed=0", "--max-model-len=8192", "--max-num-seqs=8",
-        "--max-num-batched-tokens=8192", "--block-size=128", "--kv-cache-memory-bytes=2147483648",
-        "--kv-cache-dtype=auto", "--tensor-parallel-size=1", "--enforce-eager", "--no-enable-prefix-caching",
-        "--no-enable-chunked-prefill", "--generation-config=vllm", "--logprobs-mode=processed_logprobs",
+        "--model=/models/m", "--dtype=float32", "--seed=0", "--max-model-len=8192", "--max-num-seqs=32",
+        "--max-num-batched-tokens=2048", "--block-size=128", "--kv-cache-memory-bytes=2147483648",
+        "--kv-cache-dtype=auto", "--tensor-parallel-size=1", "--enforce-eager", "--enable-prefix-caching",
+        "--enable-chunked-prefill",
+        '--speculative-config={"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, '
+        '"prompt_lookup_max": 4}',
+        "--generation-config=vllm", "--logprobs-mode=processed_logprobs",
         "--structured-outputs-config.backend=xgrammar",
     ]  # fmt: skip
 
@@ -119,7 +123,7 @@ def test_the_a100_profile_says_what_speaks_against_it() -> None:
 def test_a_wrong_value_of_a_gpu_key_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     text = (PROFILES / "cpu.yaml").read_text(encoding="utf-8")
     key = line.partition(":")[0]
-    kept = [old for old in text.splitlines() if not old.startswith(f"{key}:")]
+    kept = re.sub(rf"^{key}:.*\n(?: .*\n)*", "", text, flags=re.MULTILINE).splitlines()
     path = tmp_path / "engine.yaml"
     path.write_text("\n".join([*kept, line]), encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:

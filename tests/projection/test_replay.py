@@ -363,8 +363,9 @@ def test_r1_finds_what_does_not_follow_from_the_log(
 
 def test_r1_finds_a_budget_in_which_the_view_could_not_be_asked_for(store: EditedStore, record: AuditRecord) -> None:
     """The view happens to be shorter than its mandatory lines can be; nobody could have asked for that budget."""
-    forged = with_view(store, record, VIEW)
-    forged = bent(forged, "budget.asked_chars", len(VIEW))
+    unknown = "FACTS\n" + "".join(f"- {field.description}: unknown\n" for field in task().fields)
+    view = f"{unknown}REASONING\nCOMPLIANCE\n"
+    forged = bent(with_view(store, record, view), "budget.asked_chars", len(view))
     found = check_found(replay_with(store, seal(store, forged)), "R1", "prompts and grammars")
     assert "the least that works" in found.detail
 

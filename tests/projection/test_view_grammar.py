@@ -14,7 +14,6 @@ from projection.view_grammar import Profile, build_view_grammar, short_values
 from tests.projection.cases import EVENTS, log_of, odd_logs, task
 from tests.projection.sentences import sentences
 
-LEAST = 525
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 
 
@@ -52,6 +51,17 @@ def test_the_least_budget_works_and_one_less_does_not() -> None:
     assert build_view_grammar(EVENTS, task(), least, Profile()).max_chars == least
     with pytest.raises(BudgetTooSmallError, match=str(least)):
         build_view_grammar(EVENTS, task(), least - 1, Profile())
+
+
+def test_a_tight_budget_leaves_sections_empty_before_it_is_refused() -> None:
+    """First COMPLIANCE, then REASONING; the fields' lines are always there."""
+    grammars = [
+        build_view_grammar(EVENTS, task(), budget, Profile()).ebnf for budget in range(least_budget(EVENTS), 700)
+    ]
+    roots = [next(row for row in ebnf.splitlines() if row.startswith("root")) for ebnf in grammars]
+    sections = list(dict.fromkeys(("line" in root, "ruling" in root) for root in roots))
+    assert sections == [(False, False), (True, False), (True, True)]
+    assert all(f"slot{len(task().fields) - 1}" in root for root in roots)
 
 
 def test_a_larger_budget_holds_more_lines() -> None:
