@@ -25,13 +25,12 @@ from benchmarks.tax_works import WORKS
 from inference import engines
 from inference.config import AttentionConfig, EngineConfig, FeaturesConfig
 
-LANE = engines.read_config()
+LANE = engines.read_config().model_copy(update={"kv_cache_gib": 1.0})  # several engines share the memory
 STOCK = AttentionConfig(invariant=False, split_kv=True)
 STOCK_FEATURES = FeaturesConfig(prefix_caching=True, chunked_prefill=True, compile=True)
 VARIANTS: Mapping[str, EngineConfig] = {
     "lane": LANE,
     "lane, no features": LANE.model_copy(update={"features": FeaturesConfig(), "max_num_batched_tokens": None}),
-    "lane, compiled": LANE.model_copy(update={"features": LANE.features.model_copy(update={"compile": True})}),
     "lane, two threads": LANE.model_copy(update={"num_threads": 2}),
     "lane, second process": LANE,
     "stock defaults": LANE.model_copy(
@@ -43,7 +42,6 @@ IS_LANE = frozenset(name for name, config in VARIANTS.items() if config.attentio
 COMPARISONS: tuple[tuple[str, str, str, str, float | None], ...] = (
     ("one projection", "stock defaults", "lane", "lane against stock defaults, alone", 1.5),
     ("one projection", "stock, same features", "lane", "lane against stock with the same features, alone", 0.9),
-    ("one projection", "lane, compiled", "lane", "lane against the lane compiled, alone", None),
     ("eight projections at once", "stock defaults", "lane", "lane against stock defaults, 8 at once", None),
     ("eight projections at once", "stock, same features", "lane", "lane against the same features, 8 at once", 0.9),
     ("prefill of 6,500 tokens", "stock, same features", "lane", "prefill against the same features", 0.85),
@@ -124,7 +122,8 @@ def compare(num_turns: int) -> list[dict[str, Any]]:
                 for name, worker in engines_by_name.items():
                     (done,) = worker.do(work)
                     _talk(turn, work, name, done)
-                    seconds.setdefault((work, name), []).append(done["wall_s"] / _size(work, done))
+                    # for each token, since stock vLLM may end elsewhere
+                    seconds.setdefault((work, name), []).append(done["wall_s"] / done["num_tokens"])
                     bits.setdefault((work, name), set()).add(done["bits"])
     for (work, name), found in bits.items():
         if name in IS_LANE and len(found) != 1:
@@ -139,11 +138,6 @@ def compare(num_turns: int) -> list[dict[str, Any]]:
         }
         for work, above, below, what, target in COMPARISONS
     ]
-
-
-def _size(work: str, done: Mapping[str, Any]) -> int:
-    """Seconds count for each generated token, since stock vLLM may end elsewhere."""
-    return int(done["num_tokens"])
 
 
 def two_against_one(num_turns: int) -> dict[str, Any]:

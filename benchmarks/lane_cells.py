@@ -34,6 +34,7 @@ class Cell:
     witnesses: counters that must have moved, or the cell has shown nothing.
     is_short_of_room: the KV cache is too small for its batches.
     without: a part of the plugin that a control leaves out; its answers must differ.
+    is_refused: the checker refuses this setting; the row shows why, and fails nothing.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Cell:
     batch_sizes: tuple[int, ...] = BATCH_SIZES
     is_short_of_room: bool = False
     without: Literal["attention", "sampling"] | None = None
+    is_refused: bool = False
 
     @property
     def process(self) -> tuple[Any, ...]:
@@ -107,10 +109,10 @@ CELLS: tuple[Cell, ...] = (
     Cell("all on", "plain", ALL_ON | WIDE, ALL_WITNESSES, LENGTHS + LONG_LENGTHS, WIDE_BATCH_SIZES),
     Cell("two threads", "plain", {"num_threads": 2}),
     Cell("two threads, all on", "plain", ALL_ON | {"num_threads": 2}, ALL_WITNESSES),
-    Cell("compiled", "compiled", COMPILED),
-    Cell("compiled, all on", "compiled", COMPILED_ALL_ON, ALL_WITNESSES),
-    Cell("bfloat16", "bfloat16", {"dtype": "bfloat16"}),
-    Cell("bfloat16, all on", "bfloat16", ALL_ON | {"dtype": "bfloat16"}, ALL_WITNESSES),
+    Cell("compiled", "compiled", COMPILED, is_refused=True),
+    Cell("compiled, all on", "compiled", COMPILED_ALL_ON, ALL_WITNESSES, is_refused=True),
+    Cell("bfloat16", "bfloat16", {"dtype": "bfloat16"}, is_refused=True),
+    Cell("bfloat16, all on", "bfloat16", ALL_ON | {"dtype": "bfloat16"}, ALL_WITNESSES, is_refused=True),
     Cell("control: stock attention", "plain", without="attention"),
     Cell("control: stock sampling", "plain", {"features": FeaturesConfig(speculation=_ngram(4))}, without="sampling"),
 )

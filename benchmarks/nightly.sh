@@ -37,7 +37,7 @@ for step in $steps; do
       quality "${small[@]}" --count "$small_count" --architectures "dpm,retrieval,$summaries,$closed" --ratios 20,5,2 \
         --out "$results/quality-small" ;;
     ratios)  # Figure 4: further ratios, on part of the cases
-      quality "${small[@]}" --count 4 --architectures dpm,retrieval,summarize_every_event --ratios 8,4,3 \
+      quality "${small[@]}" --count 4 --architectures dpm,retrieval,summarize_every_event --ratios 10,7,3 \
         --out "$results/quality-small" ;;
     paper)  # Table 1 on paper-size cases, tight budget
       quality "${paper[@]}" --architectures dpm,retrieval --ratios 20 --out "$results/quality-paper" ;;

@@ -54,6 +54,11 @@ def _quantised(effective: Effective) -> Iterator[str]:
         yield f"quantisation {effective.quantisation}"
 
 
+def _compiled(effective: Effective) -> Iterator[str]:
+    if effective.config.features.compile:
+        yield "features.compile: true"
+
+
 def _deep_speculation(effective: Effective) -> Iterator[str]:
     speculation = effective.config.features.speculation
     if speculation is not None and speculation.num_speculative_tokens > MAX_SPECULATIVE_TOKENS:
@@ -127,6 +132,13 @@ CPU: tuple[Rule, ...] = (
         _quantised,
         "No quantised matrix product was compared on a CPU.",
         "Take plain weights.",
+    ),
+    Rule(
+        "cpu-compiled",
+        _compiled,
+        "A compiled graph is made for many rows and used for one: our product of a lone row (inner dimension above "
+        "1,024, AVX-512) is not in it, and a token decoded alone gets other bits than in a batch.",
+        "Set features.compile: false.",
     ),
     Rule(
         "cpu-speculation-depth",

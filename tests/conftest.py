@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from inference.config import EngineConfig, load_config
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from inference.vllm_engine import VllmEngine
 
 ROOT = Path(__file__).parents[1]
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # no test of ours fails because a machine is slow
 
 
 @pytest.fixture(scope="session")

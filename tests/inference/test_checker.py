@@ -89,6 +89,7 @@ ONLY_CPU: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cpu-quantisation", {"model": pinned(quantization_config={"quant_method": "awq"})}, {}),
     ("cpu-speculation-method", {}, {"features": {"speculation": {**NGRAM, "method": "eagle"}}}),
     ("cpu-speculation-method", {"arguments": {"spec_method": "ngram"}}, {}),
+    ("cpu-compiled", {}, {"features": {"compile": True}}),
     ("cpu-speculation-depth", {}, {"features": {"speculation": {**NGRAM, "num_speculative_tokens": 9}}}),
     ("cpu-threads", {"machine": Machine(num_cores=2)}, {"num_threads": 3}),
     ("cpu-tensor-parallel", {}, {"tensor_parallel_size": 2}),

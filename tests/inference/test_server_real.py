@@ -152,6 +152,29 @@ def test_eight_calls_at_once_get_the_bits_of_one_alone(http_engine: VllmServerEn
     assert [bits(said) for said in together] == [bits(vllm_engine.generate(prompt, 8, None)) for prompt in prompts]
 
 
+def test_a_burst_of_two_hundred_requests_gets_two_hundred_whole_answers(
+    http_engine: VllmServerEngine, vllm_engine: VllmEngine
+) -> None:
+    prompts = [invariance.make_prompt(vllm_engine, seed, 24 + seed) for seed in range(8)]
+    alone = [bits(vllm_engine.generate(prompt, 4, None)) for prompt in prompts]
+    with ThreadPoolExecutor(200) as threads:
+        told = list(threads.map(lambda number: http_engine.generate(prompts[number % 8], 4, None), range(200)))
+    assert [bits(said) for said in told] == [alone[number % 8] for number in range(200)]
+    assert http_engine.counters().max_num_running <= 32
+
+
+def test_a_prefix_is_found_again_under_the_same_salt_only(served: Served, model_dir: Path) -> None:
+    def cached_by_asking(salt: str) -> int:
+        with VllmServerEngine.connect(served.url, model_dir, cache_salt=salt) as engine:
+            before = engine.counters().num_cached_tokens
+            engine.generate(engine.tokenizer.encode_text("The same long words again. " * 60), 1, None)
+            return engine.counters().num_cached_tokens - before
+
+    assert cached_by_asking("tenant one") == 0
+    assert cached_by_asking("tenant two") == 0
+    assert cached_by_asking("tenant one") > 0
+
+
 @pytest.mark.parametrize("path", GENERATING)
 @pytest.mark.parametrize(("field", "value"), [("temperature", 0.7), ("n", 2), ("unknown", 1)])
 def test_a_request_outside_the_profile_is_refused_by_name(served: Served, path: str, field: str, value: Any) -> None:
@@ -283,3 +306,13 @@ def test_sigterm_ends_every_process_of_the_server(home: Path) -> None:
     said = stop(served)
     assert served.launcher.returncode == 0, said
     assert members(session) == []
+
+
+def test_a_cache_that_does_not_fit_the_memory_is_an_engine_error_with_vllms_words(home: Path, tmp_path: Path) -> None:
+    text = (ROOT / "gpu_configs" / "cpu.yaml").read_text(encoding="utf-8")
+    config = tmp_path / "engine.yaml"
+    config.write_text(text.replace("kv_cache_gib: 2 ", "kv_cache_gib: 900000 "), encoding="utf-8")
+    done = dpm(home, "engine", "enroll", "--config", config, "--port", free_port(), "--json")
+    assert done.returncode == 4, done.stderr
+    assert "ended by itself" in json.loads(done.stdout)["error"]["message"]
+    assert not list((home / "enrolments").glob("*.draft"))

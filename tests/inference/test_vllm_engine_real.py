@@ -14,6 +14,7 @@ import pytest
 
 from inference import vllm_runtime
 from inference.config import AttentionConfig, EngineConfig
+from inference.shared_steps import StepCall
 from projection.errors import ConfigurationError, EngineError
 from projection.grammar import Grammar, Ref
 from tests.inference import invariance
@@ -110,9 +111,8 @@ def test_scores_are_what_vllm_itself_says_of_prompts(vllm_engine: VllmEngine) ->
     """Our reading of the hidden states against vLLM's own log-probabilities of prompt tokens, which cost it all."""
     prompt = invariance.make_prompt(vllm_engine, 7, 600)
     said = vllm_engine.generate(prompt, 20, None).token_ids
-    params = vllm_engine._sampling_params(1, None, prompt_logprobs=1)
-    with vllm_engine._running():
-        (output,) = vllm_engine._run([vllm_engine._add([*prompt, *said], params)]).values()
+    request = vllm_engine._request([*prompt, *said], vllm_engine._sampling_params(1, None, prompt_logprobs=1))
+    (output,) = vllm_engine._steps.run(StepCall([request]), 1).values()
     assert output.prompt_logprobs is not None
     theirs = [
         entry[token_id].logprob for token_id, entry in zip(said, output.prompt_logprobs[len(prompt) :], strict=True)

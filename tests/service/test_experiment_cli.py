@@ -21,7 +21,7 @@ def small(dpm: Dpm) -> Path:
 
 
 def test_from_cases_to_a_report(dpm: Dpm, small: Path) -> None:
-    scored = dpm("bench", "quality", "--cases", small, "--out", "q", *TWO, *SCRIPTED)
+    scored = dpm("bench", "quality", "--cases", small, "--out", "q", "--ratios", "1000,5,2", *TWO, *SCRIPTED)
     assert scored.code == 0, scored.stderr
     assert (scored.document["num_rows"], scored.document["statuses"]) == (12, {"scored": 10, "refused": 2})
     assert scored.document["tables"][0]["columns"][:3] == ["architecture", "ratio", "budget"]
