@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.lane_cells import CELLS, MAX_TOKENS, STRANGER_LENGTHS, Cell, configure, quick
-from inference import engines
+from inference import engines, vllm_runtime
 from projection.canonical import value_digest
 from projection.grammar import Chars, Grammar, seq
 
@@ -167,7 +168,9 @@ def _in_a_process(model: str, names: Sequence[str], is_quick: bool) -> dict[str,
         path = Path(folder) / "found.json"
         command = [sys.executable, "-m", "benchmarks.lane", "--model", model, "--found", str(path)]
         command += ["--quick"] if is_quick else []
-        subprocess.run([*command, *(f"--cell={name}" for name in names)], check=True)
+        own = vllm_runtime.environment_for(engines.read_config())  # an engine of this process may have set them
+        environment = {name: value for name, value in os.environ.items() if name not in own}
+        subprocess.run([*command, *(f"--cell={name}" for name in names)], check=True, env=environment)
         return {found["cell"]: found for found in json.loads(path.read_text(encoding="utf-8"))}
 
 

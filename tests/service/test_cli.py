@@ -238,8 +238,11 @@ def test_the_installed_command_is_this_one() -> None:
 def test_a_command_that_cannot_be_read_is_exit_2(dpm: Dpm, case: Path, args: list[str], why: str) -> None:
     result = dpm(*args)
     assert result.code == 2
-    assert result.stdout == ""
     assert why in result.stderr
+    if "--json" in args:
+        assert why.removeprefix("--") in result.error["message"]
+    else:
+        assert result.stdout == ""
     assert log_state(case / "dpm.sqlite") == []
 
 
