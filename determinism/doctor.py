@@ -7,7 +7,7 @@ whether the result agrees when some of them are turned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,16 +46,17 @@ class Diagnosis:
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
-        """Switches that were turned alone, and the result still differed."""
-        alone = [trial.turned[0] for trial in self.trials if len(trial.turned) == 1 and trial.result == "differs"]
-        return tuple(dict.fromkeys(alone))
+        """Switches that were turned while the result still differed, and that are no cause."""
+        turned = [name for trial in self.trials if trial.result == "differs" for name in trial.turned]
+        return tuple(name for name in dict.fromkeys(turned) if name not in self.causes)
 
 
 def diagnose(restoring: Sequence[str], others: Sequence[str], probe: Probe) -> Diagnosis:
     """Find the cause of a result that differs when nothing is turned.
 
     restoring: switches that bring back what is known to be different; they are turned together and then halved, so that
-    many of them cost few trials. others: what may matter though nobody says that it is different; one after the other.
+    many of them cost few trials. others: what may matter though nobody says that it is different; one after the other,
+    on top of all that can be restored.
     """
     return _Examination(probe).diagnose(tuple(restoring), tuple(others))
 
@@ -75,10 +76,19 @@ class _Examination:
         return Diagnosis(suspects if is_repeatable else (), tuple(self._trials), is_repeatable)
 
     def _suspects(self, restoring: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-        """Switches with which the result agrees: few of `restoring` together, else any one."""
-        if len(restoring) > 1 and self._agrees(restoring):
-            return self._halve(restoring)
-        return next(((name,) for name in (*restoring, *others) if self._agrees((name,))), ())
+        """Switches with which the result agrees, as few as halving finds."""
+        return self._halve(next(filter(self._agrees, self._combinations(restoring, others)), ()))
+
+    def _combinations(self, restoring: tuple[str, ...], others: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """All that is restored, each of it alone, and the others on top of what can be restored."""
+        if len(restoring) > 1:
+            yield restoring
+        for name in restoring:
+            yield (name,)
+        impossible = {trial.turned for trial in self._trials if trial.result == "not possible"}
+        possible = [name for name in restoring if (name,) not in impossible]
+        for name in others:
+            yield (*possible, name)
 
     def _halve(self, turned: tuple[str, ...]) -> tuple[str, ...]:
         """The fewest of switches that agree together which halving finds."""

@@ -89,12 +89,11 @@ def explain_record(
     verdict: Verdict = "INCOMPARABLE" if differing else "DRIFT" if found or parted else "PASS"
     if not parted:
         return Explanation(verdict, found, identity.digest, prompt, differing)
-    chosen = [call for call in calls if call.name in {divergence.call for divergence in parted}]
     found_switches = find_switches(sealed.record.engine, identity.fields, setting)
-    restoring = [*_prompt_switch(chosen), *found_switches.restoring]
-    others = [*_grammar_switch(chosen), *found_switches.others]
+    restoring = [*_prompt_switch(calls), *found_switches.restoring]
+    others = [without_grammar(), *found_switches.others]
     switches = {switch.name: switch for switch in (*restoring, *others)}
-    trials = _Trials(laboratory, setting, switches, chosen, say)
+    trials = _Trials(laboratory, setting, switches, calls, say)
     diagnosis = diagnose([switch.name for switch in restoring], [switch.name for switch in others], trials.agrees)
     return Explanation(
         verdict, found, identity.digest, prompt, differing, parted, diagnosis, found_switches.fixed, switches
@@ -122,12 +121,8 @@ def _prompt_switch(calls: Sequence[RebuiltCall]) -> list[Switch]:
     return [] if all(call.has_recorded_prompt for call in calls) else [recorded_prompt()]
 
 
-def _grammar_switch(calls: Sequence[RebuiltCall]) -> list[Switch]:
-    return [without_grammar()] if calls else []
-
-
 class _Trials:
-    """Asks under a setting with some switches turned, and says what it does."""
+    """Asks both calls, in the order in which they were recorded, with some switches turned; and says what it does."""
 
     def __init__(
         self,

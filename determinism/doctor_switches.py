@@ -21,17 +21,22 @@ from projection.replay import differing_fields
 SPECULATION_ISSUE = "vllm-project/vllm#54506"
 NEIGHBOURS_ISSUE = "vllm-project/vllm#51187"
 _SIZES = ("max_model_len", "max_num_seqs", "kv_cache_memory_bytes", "max_num_batched_tokens")
+ENGINES_WITHOUT_CACHE = ("transformers", "scripted")
 UNKNOWN = object()
 """A recorded value that cannot be restored here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a call is asked. beside_others: in a batch. is_rebuilt: with the prompt that the log gives today."""
+    """How a call is asked. is_rebuilt: with the prompt that the log gives today.
+
+    beside_others: in a batch. is_warm: after it was asked before, so that its prompt is read from the prefix cache.
+    """
 
     engine: str
     config: EngineConfig
     beside_others: bool = False
+    is_warm: bool = False
     has_grammar: bool = True
     is_rebuilt: bool = True
 
@@ -76,7 +81,7 @@ def find_switches(recorded: Mapping[str, Any], here: Mapping[str, Any], setting:
     started here: vllm, in process."""
     differing = differing_fields(recorded, here)
     restoring: list[Switch] = []
-    others: list[Switch] = [beside_others()]
+    others = [beside_others()] if setting.engine in ENGINES_WITHOUT_CACHE else [beside_others(), warm_cache()]
     if setting.engine == "vllm" and recorded.get("kind") == "vllm":
         for dimension in _DIMENSIONS:
             is_other = any(_covers(dimension, name) for name in differing)
@@ -100,6 +105,10 @@ def beside_others() -> Switch:
     return Switch("batch neighbours", "alone -> beside other requests", _beside_others, NEIGHBOURS_ISSUE)
 
 
+def warm_cache() -> Switch:
+    return Switch("warm prefix cache", "first asked -> asked before", _warm)
+
+
 def without_grammar() -> Switch:
     return Switch("grammar", "applied -> ignored", lambda setting: replace(setting, has_grammar=False))
 
@@ -110,6 +119,10 @@ def recorded_prompt() -> Switch:
 
 def _beside_others(setting: Setting) -> Setting:
     return replace(setting, beside_others=True)
+
+
+def _warm(setting: Setting) -> Setting:
+    return replace(setting, is_warm=True, config=_with_feature("prefix_caching")(setting.config, True))
 
 
 def _switch(dimension: _Dimension, config: EngineConfig, value: Any) -> Switch:

@@ -77,8 +77,8 @@ def _set_by_engine(config: EngineConfig) -> Mapping[str, str]:
 
 def _ask(endpoint: Endpoint, setting: Setting, call: RebuiltCall, calls: Sequence[RebuiltCall]) -> Surface:
     request = _request(setting, call)
-    if setting.config.features.prefix_caching:
-        endpoint.ask([request])  # so that there is something in the cache
+    if setting.is_warm:
+        endpoint.ask([request])
     if not setting.beside_others:
         return Surface.of(endpoint.ask([request])[0])
     neighbours = [_request(setting, other) for other in (*reversed(calls), *calls)][:NUM_NEIGHBOURS]

@@ -26,8 +26,8 @@ def test_on_the_pinned_lane_rows_do_not_depend_on_how_many_are_in_flight(
 ) -> None:
     from inference.vllm_engine import VllmEngine
 
-    cases = list(generate_cases("mortgage", "small", count=4))
-    architectures = [load_architecture(name) for name in ("dpm", "summarize_on_overflow", "retrieval")]
+    cases = list(generate_cases("mortgage", "small", count=3))
+    architectures = [load_architecture(name) for name in ("dpm", "retrieval")]
     jobs = plan_jobs(cases, architectures, [Fraction(5)])
     with VllmEngine.load(engine_config, write_tiny_model(model_dir, tmp_path / "tiny")) as engine:
         for concurrency in (1, 8):

@@ -34,6 +34,11 @@ def test_switches_that_decide_only_together_are_named_together(needed: set[str])
     assert agreeing_with(*needed)(found.causes)
 
 
+def test_a_circumstance_that_matters_only_under_a_recorded_setting_is_named_with_it() -> None:
+    found = diagnose(("attention",), ("neighbours", "warm cache"), agreeing_with("attention", "warm cache"))
+    assert (found.causes, found.ruled_out) == (("attention", "warm cache"), ("neighbours",))
+
+
 def test_restoring_switches_are_halved_so_that_many_cost_few_trials() -> None:
     names = [f"field {number}" for number in range(64)]
     found = diagnose(names, (), agreeing_with("field 63"))
@@ -62,6 +67,15 @@ def test_what_cannot_be_tried_is_neither_named_nor_ruled_out() -> None:
     found = diagnose((), ("broken", "cause"), probe)
     assert (found.causes, found.ruled_out) == (("cause",), ())
     assert found.trials[0] == Trial(("broken",), "not possible", "this cannot be started")
+
+
+def test_what_cannot_be_restored_does_not_keep_the_others_from_being_tried() -> None:
+    def probe(turned: tuple[str, ...]) -> bool:
+        if "broken" in turned:
+            raise EngineError("this cannot be started")
+        return {"recorded", "other"} <= set(turned)
+
+    assert diagnose(("broken", "recorded"), ("idle", "other"), probe).causes == ("recorded", "other")
 
 
 @pytest.mark.parametrize("names", [(), ("a",)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from determinism.cell import Cell
+from determinism.controls import CONTROLS
 from determinism.doctor_cell import FAULT, CellExplanation, explain_cell, find_cell, hold_again
 from determinism.plan import Wish, make_plans
 from determinism.results import open_results
@@ -19,7 +20,7 @@ from projection.errors import EngineError, NotFoundError, RequestError
 from tests.determinism.plain_config import PLAIN
 
 WORKLOAD = "claim-projection-short-free"  # of free words, so that another prompt has another beginning
-CONTROL = "one prompt byte, when asked again"
+(CONTROL,) = (control.name for control in CONTROLS if control.check == "run_to_run")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_a_planted_fault_is_named_and_its_divergence_shown(results: Path) -> Non
     found = explained(results, f"run_to_run {CONTROL}", hold_again)
     assert [(cause.name, cause.change) for cause in found.causes] == [(FAULT, f"{CONTROL} -> taken out")]
     assert found.divergence is not None
-    assert found.divergence.call == "again, time 1"
+    assert found.divergence.call.startswith("again")
     assert found.divergence.flip is not None
 
 

@@ -160,10 +160,11 @@ def test_of_several_differing_fields_only_the_one_that_matters_is_named(store: E
 
 OTHERS: dict[str, Callable[[Setting], bool]] = {
     "batch neighbours": lambda s: s.beside_others,
+    "warm prefix cache": lambda s: s.is_warm,
     "invariant attention": lambda s: not s.config.attention.invariant,
     "threads": lambda s: s.config.num_threads == 2,
     "chunked prefill": lambda s: s.config.features.chunked_prefill,
-    "prefix cache": lambda s: s.config.features.prefix_caching,
+    "prefix cache": lambda s: s.config.features.prefix_caching and not s.is_warm,
     "speculation": lambda s: s.config.features.speculation is not None,
 }
 
@@ -209,7 +210,7 @@ def test_weights_that_are_not_here_cannot_be_turned(store: EditedStore, tmp_path
 
 def test_settings_of_a_server_are_not_turned() -> None:
     found = find_switches(identity_of(PLAIN), identity_of(STOCK), Setting("http://127.0.0.1:8000", PLAIN))
-    assert [switch.name for switch in (*found.restoring, *found.others)] == ["batch neighbours"]
+    assert [switch.name for switch in (*found.restoring, *found.others)] == ["batch neighbours", "warm prefix cache"]
     assert "plugin" in found.fixed
 
 

@@ -24,7 +24,7 @@ from determinism.tiny_model import NAME as TINY_NAME
 from inference.tokenizer import PinnedTokenizer
 from projection.engine import EngineIdentity
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 ON_SERVERS = {check.name for check in CHECKS if check.beside in ON_A_SERVER}
