@@ -205,7 +205,8 @@ class _Session:
                 goldens = [parse_golden(text.encode()) for text in self._observed]
                 reason, by = _approver(self._config)
                 now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-                self._approvals = approve(_goldens_dir(self._config), goldens, reason=reason, by=by, now=now)
+                in_order = sorted(goldens, key=lambda golden: golden.case)  # whichever worker was first
+                self._approvals = approve(_goldens_dir(self._config), in_order, reason=reason, by=by, now=now)
             if path:
                 write_report(self._report(), Path(path))
             self._unused = self._find_unused() if self._findings else []

@@ -67,11 +67,11 @@ def rows_of(directory: Path) -> dict[int, dict[str, Any]]:
 
 
 def test_a_log_that_holds_passes_with_its_bound(store: EditedStore, tmp_path: Path) -> None:
-    seal_many(store, scratch_record(store), 58)
+    seal_many(store, scratch_record(store), 18)
     tally = replayed(store, tmp_path)
-    assert (tally.verdicts, tally.exit_code) == ({"PASS": 59}, 0)
-    assert tally.drift_rate_bound == pytest.approx(1 - 0.05 ** (1 / 59), abs=1e-9)
-    assert sorted(rows_of(tmp_path)) == list(range(1, 60))
+    assert (tally.verdicts, tally.exit_code) == ({"PASS": 19}, 0)
+    assert tally.drift_rate_bound == pytest.approx(1 - 0.05 ** (1 / 19), abs=1e-9)
+    assert sorted(rows_of(tmp_path)) == list(range(1, 20))
 
 
 def test_each_kind_of_record_comes_to_its_own_verdict(store: EditedStore, tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_near_ties_go_up_to_r3_and_the_others_do_not(store: EditedStore, tmp_pat
 
 
 def test_a_wobbly_engine_is_found_by_a_sample_and_not_without(store: EditedStore, tmp_path: Path) -> None:
-    seal_many(store, scratch_record(store), 15)
-    assert replayed(store, tmp_path / "none", engine=WobblyEngine()).verdicts == {"PASS": 16}
+    seal_many(store, scratch_record(store), 9)
+    assert replayed(store, tmp_path / "none", engine=WobblyEngine()).verdicts == {"PASS": 10}
     tally = replayed(store, tmp_path / "sample", Plan(sample=4), WobblyEngine())
-    assert 0 < tally.verdicts["DRIFT"] == tally.num_generated < 16
-    assert replayed(store, tmp_path / "all", Plan(level="R3"), WobblyEngine()).verdicts == {"DRIFT": 16}
+    assert 0 < tally.verdicts["DRIFT"] == tally.num_generated < 10
+    assert replayed(store, tmp_path / "all", Plan(level="R3"), WobblyEngine()).verdicts == {"DRIFT": 10}
 
 
 def test_a_sample_is_chosen_by_record_and_seed_alone(store: EditedStore, tmp_path: Path) -> None:
-    seal_many(store, scratch_record(store), 19)
+    seal_many(store, scratch_record(store), 11)
 
     def chosen(name: str, seed: int, in_flight: int) -> set[int]:
         replayed(store, tmp_path / name, Plan(sample=3, seed=seed), in_flight=in_flight)

@@ -58,7 +58,6 @@ def test_a_run_is_continued_from_its_folder_alone(dpm: Dpm, sealed: SqliteStore,
     again = dpm("replay", "--resume", "runs", "--engine", "scripted", "--json")
     assert (first.code, again.code) == (0, 0)
     assert first.document == again.document
-    assert 0 < first.document["num_generated"] < 4
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
