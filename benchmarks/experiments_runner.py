@@ -104,9 +104,17 @@ def _run_all(jobs: Sequence[Job], run_one: Callable[[Job], None], concurrency: i
         for job in jobs:
             run_one(job)
         return
+
+    def run_or_stop_all(job: Job) -> None:
+        try:
+            run_one(job)
+        except BaseException:
+            stop.set()  # at once, and not when the waiting thread wakes up
+            raise
+
     pool = ThreadPoolExecutor(max_workers=concurrency)
     try:
-        running: list[Future[None]] = [pool.submit(run_one, job) for job in jobs]
+        running: list[Future[None]] = [pool.submit(run_or_stop_all, job) for job in jobs]
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()

@@ -273,12 +273,13 @@ def test_a_run_that_died_continues_and_asks_for_nothing_twice(tmp_path: Path, co
 
 
 class FailingOnceEngine(ScriptedEngine):
-    """Fails at its first call, which waits until another job is under way; counts the calls after that."""
+    """Fails at its first call, when another job is under way, which waits for that; counts the calls after it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_first, self.num_later_calls = True, 0
-        self._lock, self._other_is_under_way = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._other_is_under_way, self._fails_now = threading.Event(), threading.Event()
 
     def generate(
         self,
@@ -292,8 +293,10 @@ class FailingOnceEngine(ScriptedEngine):
             self.num_later_calls += not is_first
         if is_first:
             self._other_is_under_way.wait()
+            self._fails_now.set()
             raise EngineError("the engine is gone")
         self._other_is_under_way.set()
+        self._fails_now.wait()
         return super().generate(prompt_token_ids, max_tokens, grammar, progress)
 
 
