@@ -108,6 +108,8 @@ def _run_all(jobs: Sequence[Job], run_one: Callable[[Job], None], concurrency: i
     def run_or_stop_all(job: Job) -> None:
         try:
             run_one(job)
+        except _StoppedError:
+            return
         except BaseException:
             stop.set()  # at once, and not when the waiting thread wakes up
             raise
