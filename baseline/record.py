@@ -7,23 +7,28 @@ its results; a decision of the product is an `AuditRecord` in the log.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from baseline.memory import NOTHING, Architecture, MemoryCall
 from baseline.run import ArchitectureRun
 from baseline.summary import SUMMARY_SYSTEM
 from projection.canonical import canonical_bytes, value_digest
 from projection.engine import Completion, Engine, Tokenizer
-from projection.errors import RequestError, VerificationError
 from projection.events import LoggedEvent, events_digest
 from projection.projector import Call
-from projection.record import RecordedBudget, RecordedDecision, RecordedProfile, record_decision, template_digest
+from projection.record import (
+    RecordedBudget,
+    RecordedDecision,
+    RecordedProfile,
+    parse_canonical,
+    record_decision,
+    template_digest,
+)
 from projection.task import Task
 from projection.view_grammar import Profile
 
@@ -148,18 +153,7 @@ def parse_baseline_record(text: str) -> BaselineRecord:
     Raises:
         VerificationError: not a record of this format, or not in canonical form.
     """
-    try:
-        record = BaselineRecord.model_validate(json.loads(text))
-        is_canonical = record.to_bytes() == text.encode("utf-8")
-    except ValidationError as exc:
-        problem = exc.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise VerificationError(f"this is no baseline record of format 1: {place}: {problem['msg']}") from exc
-    except (ValueError, RecursionError, RequestError) as exc:
-        raise VerificationError(f"this is no baseline record of format 1: {exc}") from exc
-    if not is_canonical:
-        raise VerificationError("the baseline record is not in canonical form")
-    return record
+    return parse_canonical(BaselineRecord, text, "this is no baseline record of format 1")
 
 
 def measure_surface(record: BaselineRecord, tokenizer: Tokenizer) -> AuditSurface:

@@ -28,42 +28,50 @@ def ensure_tiny_model(pinned_dir: Path, directory: Path) -> Path:
     if not (directory / MANIFEST_NAME).exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=directory.parent) as folder:
-            draft = Path(folder) / "model"
-            _write(pinned_dir, draft)
-            draft.replace(directory)
+            write_tiny_model(pinned_dir, Path(folder) / "model").replace(directory)
     return directory
 
 
-def _write(pinned_dir: Path, directory: Path) -> None:
+def write_tiny_model(pinned_dir: Path, directory: Path, sliding_window: int | None = None) -> Path:
+    """Write and pin the model; returns `directory`.
+
+    sliding_window: None is a Llama; else a Mistral of that window, in tokens.
+    """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
     from inference.weights import pin
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=_vocab_size(pinned_dir),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=MAX_POSITIONS,
-        initializer_range=0.2,  # wide, so that no two tokens come close to a tie by design
-        bos_token_id=1,
-        eos_token_id=2,
-        dtype="float32",
+    vocab_size = _vocab_size(pinned_dir)
+    shape = {
+        "vocab_size": vocab_size,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": MAX_POSITIONS,
+        "initializer_range": 0.2,  # wide, so that no two tokens come close to a tie by design
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "dtype": "float32",
+    }
+    model = (
+        LlamaForCausalLM(LlamaConfig(**shape))
+        if sliding_window is None
+        else MistralForCausalLM(MistralConfig(**shape, sliding_window=sliding_window))
     )
-    model = LlamaForCausalLM(config)
-    token_ids = torch.arange(config.vocab_size)
+    token_ids = torch.arange(vocab_size)
     before = torch.where(token_ids % CIRCLE == 0, token_ids + CIRCLE - 1, token_ids - 1)
     with torch.no_grad():
-        model.lm_head.weight += LEANING * model.model.embed_tokens.weight[before.clamp(max=config.vocab_size - 1)]
+        model.lm_head.weight += LEANING * model.model.embed_tokens.weight[before.clamp(max=vocab_size - 1)]
     model.save_pretrained(directory)
     for name in TOKENIZER_FILES:
         shutil.copyfile(pinned_dir / name, directory / name)
     pin(directory)
+    return directory
 
 
 def _vocab_size(pinned_dir: Path) -> int:

@@ -13,7 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, get_args
 
-from inference.scripted_engine import ScriptedEngine
+from inference.live_prompt import ChatTexts, read_chat
+from inference.scripted_engine import ScriptedEngine, ScriptedTokenizer
 from projection.decision import prepare_decision
 from projection.engine import Tokenizer
 from projection.errors import NotFoundError
@@ -77,29 +78,13 @@ def _of_example(example: Example) -> Iterator[Workload]:
             yield Workload(f"{example}-{call}-{size}-free", example, system, user, None)
 
 
-def _calls(events: Sequence[LoggedEvent], task: Task) -> Iterator[tuple[str, tuple[str, str], Grammar]]:
-    texts = _Texts()
-    _, grammar = prepare_projection(texts, events, task, BUDGET_CHARS, PROFILE)
-    yield "projection", texts.turns, grammar
+def _calls(events: Sequence[LoggedEvent], task: Task) -> Iterator[tuple[str, ChatTexts, Grammar]]:
+    """The texts, not tokens: every engine's own tokenizer renders them."""
+    prompt, grammar = prepare_projection(ScriptedTokenizer(), events, task, BUDGET_CHARS, PROFILE)
+    yield "projection", read_chat(prompt), grammar
     view = project(ScriptedEngine(), events, task, BUDGET_CHARS, PROFILE).view
-    _, grammar = prepare_decision(texts, task, view)
-    yield "decision", texts.turns, grammar
-
-
-class _Texts:
-    """A tokenizer that keeps the two turns it is given, so that every engine's own tokenizer can render them."""
-
-    digest = ""
-
-    def __init__(self) -> None:
-        self.turns = ("", "")
-
-    def render_chat(self, system: str, user: str) -> list[int]:
-        self.turns = (system, user)
-        return []
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        raise NotImplementedError("no text is read here")
+    prompt, grammar = prepare_decision(ScriptedTokenizer(), task, view)
+    yield "decision", read_chat(prompt), grammar
 
 
 def _read(example: Example) -> tuple[list[LoggedEvent], Task]:

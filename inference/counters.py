@@ -7,15 +7,12 @@ metrics.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.core.sched.scheduler import Scheduler
-
-IDLE_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +34,15 @@ class Counters:
 
 
 class SchedulerWitness:
-    """Counts what a scheduler of this process decides and what comes of it."""
+    """Counts what a scheduler of this process decides and what comes of it.
+
+    is_waiting: the last step had nothing to compute, since a grammar is still being compiled in another thread.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._schedule, self._update = scheduler.schedule, scheduler.update_from_output
         self._counts = dict.fromkeys(Counters.__dataclass_fields__, 0)
+        self.is_waiting = False
         scheduler.schedule, scheduler.update_from_output = self._watched_schedule, self._watched_update
 
     @property
@@ -54,8 +55,8 @@ class SchedulerWitness:
     def _watched_schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         output = self._schedule(*args, **kwargs)
         counts = self._counts
-        if not output.total_num_scheduled_tokens:
-            time.sleep(IDLE_S)  # a grammar is being compiled in another thread, which wants the processor
+        self.is_waiting = not output.total_num_scheduled_tokens
+        if self.is_waiting:
             return output
         counts["num_steps"] += 1
         counts["max_num_running"] = max(counts["max_num_running"], len(output.num_scheduled_tokens))

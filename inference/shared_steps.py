@@ -8,11 +8,13 @@ caller ends alone, that an error inside a step ends every call of that step, and
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inference.counters import SchedulerWitness
 from inference.vllm_runtime import vllm_contained
 from projection.engine import Progress
 from projection.errors import DpmError, EngineError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.inputs import TokensPrompt
     from vllm.v1.engine.llm_engine import LLMEngine
+
+IDLE_S = 0.001  # between two looks whether a grammar is compiled, which another thread does and wants the processor for
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +52,8 @@ class StepCall:
 class SharedSteps:
     """One vLLM engine for any number of calling threads."""
 
-    def __init__(self, llm: LLMEngine) -> None:
-        self._llm = llm
+    def __init__(self, llm: LLMEngine, witness: SchedulerWitness) -> None:
+        self._llm, self._witness = llm, witness
         self._turn = threading.Condition()
         self._is_busy = False
         self._is_closed = False
@@ -144,6 +148,8 @@ class SharedSteps:
         except BaseException:
             self._fail(self._in_flight.values(), EngineError("the step that computed this request was interrupted"))
             raise
+        if self._witness.is_waiting:
+            time.sleep(IDLE_S)
         for output in outputs:
             self._in_flight[output.request_id].outputs[output.request_id] = output
             if output.finished:

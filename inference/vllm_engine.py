@@ -67,8 +67,8 @@ class VllmEngine:
         self._vocab_size: int = llm.model_config.get_vocab_size()
         self._grammars = GrammarCompiler(llm.get_tokenizer(), self._vocab_size, tokenizer.eos_token_ids)
         (self._model,) = llm.apply_model(lambda model: model)
-        self._steps = SharedSteps(llm)
         self._witness = SchedulerWitness(llm.engine_core.engine_core.scheduler)
+        self._steps = SharedSteps(llm, self._witness)
         self._tap = HiddenStatesTap(llm, self._model)
         self._request_numbers = itertools.count(1)
 

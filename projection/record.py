@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -28,6 +28,8 @@ from projection.view_grammar import Profile
 RECORD_TYPE = "dpm.decision.v1"
 RECORD_SOURCE = "dpm"
 TEMPLATE_VERSION = 1  # raise it when the layout of a prompt or grammar changes
+
+_AnyRecord = TypeVar("_AnyRecord", bound=BaseModel)
 
 
 class _Frozen(BaseModel):
@@ -207,15 +209,24 @@ def parse_record(text: str) -> AuditRecord:
     Raises:
         VerificationError: not a record of this format, or not in canonical form.
     """
+    return parse_canonical(AuditRecord, text, "the entry holds no audit record of format 1")
+
+
+def parse_canonical(kind: type[_AnyRecord], text: str, complaint: str) -> _AnyRecord:
+    """Read a record of any kind from bytes that are not trusted. complaint: what is said where they are not one.
+
+    Raises:
+        VerificationError: not such a record, or not in canonical form.
+    """
     try:
-        record = AuditRecord.model_validate(json.loads(text))
-        is_canonical = record.to_bytes() == text.encode("utf-8")
+        record = kind.model_validate(json.loads(text))
+        is_canonical = canonical_bytes(record.model_dump(mode="json")) == text.encode("utf-8")
     except ValidationError as exc:
         problem = exc.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"]))
-        raise VerificationError(f"the entry holds no audit record of format 1: {place}: {problem['msg']}") from exc
+        raise VerificationError(f"{complaint}: {place}: {problem['msg']}") from exc
     except (ValueError, RecursionError, RequestError) as exc:
-        raise VerificationError(f"the entry holds no audit record of format 1: {exc}") from exc
+        raise VerificationError(f"{complaint}: {exc}") from exc
     if not is_canonical:
         raise VerificationError("the record is not in canonical form")
     return record

@@ -15,11 +15,11 @@ from baseline.replay import replay_baseline
 from benchmarks.failures import halved
 from benchmarks.failures_case import CaseInput, demonstration_case, run_case
 from benchmarks.failures_survival import DriftingEngine, measure_survival
+from determinism.tiny_model import write_tiny_model
 from inference.config import EngineConfig
 from projection.engine import Engine
 from projection.replay import ReplayReport, ReplayTools
 from projection.view_grammar import Profile
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 

@@ -11,11 +11,11 @@ from baseline.architectures import load_architecture
 from benchmarks.experiments import plan_jobs
 from benchmarks.experiments_runner import SCHEMA_VERSION, Setting, run_experiment
 from benchmarks.longhorizon.generator import generate_cases
+from determinism.tiny_model import write_tiny_model
 from inference.config import EngineConfig
 from projection.view_grammar import Profile
 from reporting.journal import read_journal
 from tests.benchmarks.test_experiments import Quiet
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 SCHEMA = "dpm.bench.quality"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from determinism.tiny_model import write_tiny_model
 from inference.config import EngineConfig
 from tests.determinism.plain_config import PLAIN
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from determinism.tiny_model import write_tiny_model
 from tests.determinism.pinned_script import flip_weight_byte, pin_again
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.lane import measure, with_references
 from benchmarks.lane_cells import CELLS
-from tests.tiny_model import write_tiny_model
+from determinism.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 CERTIFIED = tuple(cell.name for cell in CELLS if not cell.is_refused)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from determinism.tiny_model import write_tiny_model
 from inference.anthropic_engine import AnthropicEngine
 from inference.live_calls import CallMeter
 from inference.live_engine import LiveEngine
@@ -19,7 +20,6 @@ from inference.uncontrolled_server import StockSettings, endpoint_of, plan_uncon
 from projection.errors import ConfigurationError, EngineError, RequestError
 from projection.prompt import render_projection
 from tests.projection.cases import EVENTS, task
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.engine
 
