@@ -1,7 +1,6 @@
 # Set-up, demonstration and checks. A second run of any target installs and downloads nothing.
 #   make demo    everything from nothing: environment, model, a decided and replayed example case
 #   make test    all checks and all tests, those on the real engine included
-#   make nightly the engine tests that are too long for every change: the whole determinism suite
 #   make check   format, lint, types and the tests that need no engine (under two minutes)
 
 SHELL := /bin/bash
@@ -17,7 +16,7 @@ DPM_HOME ?= .dpm
 MODEL := smollm2-135m-instruct
 MANIFEST := $(DPM_HOME)/weights/$(MODEL)/dpm-manifest.json
 
-.PHONY: help setup weights demo check test nightly lock clean
+.PHONY: help setup weights demo check test lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,10 +58,7 @@ check: setup
 	$(BIN)/pytest -q -n auto -m "not engine"
 
 test: check weights
-	$(BIN)/pytest -q -m "engine and not nightly"
-
-nightly: weights
-	$(BIN)/pytest -q -m nightly
+	$(BIN)/pytest -q -m engine
 
 # Needs uv, and whatever pip needs to find the CPU build of torch, under uv's own names (UV_FIND_LINKS, UV_INDEX).
 lock:
