@@ -24,6 +24,7 @@ from baseline.memory import (
     event_line,
     keep_within,
 )
+from projection.candidates import rank_candidates
 from projection.engine import Engine, Progress, Tokenizer, Watch, unwatched
 from projection.events import LoggedEvent
 from projection.projector import run_call
@@ -119,7 +120,8 @@ def update_memory(
         completion = engine.generate(prompt_token_ids, max_tokens, None, progress)
         kept = keep_within(completion.text, budget_chars, is_complete=completion.finish_reason == "stop")
         return MemoryCall(name, tuple(prompt_token_ids), None, max_tokens, completion, kept)
-    grammar = build_view_grammar(seen, task, budget_chars, profile)
+    candidates = rank_candidates(seen, task, profile.slot_candidates)
+    grammar = build_view_grammar(seen, task, budget_chars, candidates)
     call = run_call(engine, prompt_token_ids, grammar, progress)
     view = verify_view(call.completion.text, seen, task, budget_chars)
     return MemoryCall(name, call.prompt_token_ids, grammar, call.max_tokens, call.completion, view.text)

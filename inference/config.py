@@ -86,6 +86,19 @@ class SpeculationConfig(_Section):
     prompt_lookup_max: PositiveInt | None = None
 
 
+class RopeConfig(_Section):
+    """Rotary positions in place of the model's own, for contexts longer than it was trained for.
+
+    Every bit of every answer depends on it, that of a short one too. Words are those of the model's `config.json`.
+    factor: how far the positions are stretched; `max_model_len` can be `factor` times the positions of the training.
+    """
+
+    rope_type: Literal["yarn"]
+    rope_theta: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    factor: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    original_max_position_embeddings: PositiveInt
+
+
 class FeaturesConfig(_Section):
     """What vLLM does for speed; each is off unless it is switched on.
 
@@ -123,6 +136,7 @@ class EngineConfig(_Section):
     kv_cache_dtype: Name = "auto"
     generation_config: Name = "vllm"
     max_model_len: PositiveInt
+    rope_parameters: RopeConfig | None = None
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt | None = None
     num_threads: PositiveInt

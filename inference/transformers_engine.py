@@ -69,6 +69,10 @@ class TransformersEngine:
             ConfigurationError: a library is missing, or the threads or the context length cannot be had.
             EngineError: transformers cannot load the model.
         """
+        if config.rope_parameters is not None:
+            raise ConfigurationError(
+                "rope_parameters: only vLLM is given them; use --engine vllm", key="rope_parameters"
+            )
         manifest = weights.check(weights_dir)
         tokenizer = PinnedTokenizer(weights_dir)
         versions = library_versions(LIBRARIES)

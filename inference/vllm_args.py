@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from inference import vllm_runtime
-from inference.config import EngineConfig, SpeculationConfig
+from inference.config import EngineConfig, RopeConfig, SpeculationConfig
 from inference.containment import contained
 from projection.errors import ConfigurationError
 
@@ -82,6 +82,7 @@ def _own_flags(config: EngineConfig, model: Path) -> dict[str, bool | int | floa
         "dtype": config.dtype,
         "seed": config.seed,
         "max-model-len": config.max_model_len,
+        "hf-overrides": _rope(config.rope_parameters) if config.rope_parameters else None,
         "max-num-seqs": config.max_num_seqs,
         "max-num-batched-tokens": config.max_num_batched_tokens or config.max_model_len,
         "block-size": vllm_runtime.BLOCK_SIZE if config.device == "cpu" else None,
@@ -104,6 +105,12 @@ def _own_flags(config: EngineConfig, model: Path) -> dict[str, bool | int | floa
 
 def _speculation(speculation: SpeculationConfig) -> str:
     return json.dumps(speculation.model_dump(exclude_none=True))
+
+
+def _rope(rope: RopeConfig) -> str:
+    """vLLM takes no more positions than the model's configuration states, and stretches that number not itself."""
+    max_positions = int(rope.original_max_position_embeddings * rope.factor)
+    return json.dumps({"max_position_embeddings": max_positions, "rope_parameters": rope.model_dump()})
 
 
 def _flag(name: str, value: bool | int | float | str) -> str:

@@ -2,8 +2,9 @@
 
 A pure function of (E, T, k): no model is asked. Narrowing to the k best leaves a small model a choice it can make; with
 k unlimited every typed anchor of the log is offered. Ranking adds up the rarity of the words that an anchor's sentence
-shares with the field's description. An event that a later one supersedes counts half (much of it may still hold, so it
-is not dropped), and ties go to the later event.
+shares with the field's description, weighted by the standing of its event: what corrects another document counts one
+and a half times, what a later one supersedes or a party merely states counts half (much of it may still hold, so it is
+not dropped). Ties go to the later event.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from projection.anchors import Anchor, find_anchors, find_pattern, find_segments, is_line_value
@@ -22,7 +23,10 @@ _SENTENCE_END = re.compile(r"\n|(?<=[.;!?])\s")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _AMOUNT = re.compile(r"(\D*)([0-9][0-9,]*(?:\.[0-9]+)?)(\D*)")
 AMOUNT_TYPES = ("money", "percent", "integer")  # of which 5,000 and 5000.00 are one value; a section 4.10 is not 4.1
+CORRECTION_LINKS = ("supersedes", "contradicts")
 NEAR_WEIGHT = 16  # a word of the anchor's sentence; one that stands right beside it counts double
+UNKNOWN = "unknown"  # what a slot offers beside its candidates
+STALE, PLAIN, CORRECTING = 1, 2, 3  # the standing of an event, in halves of the score
 TYPE_WEIGHT = 8  # a word of the event's type, which names the document but says less than the sentence
 
 
@@ -33,6 +37,10 @@ class Candidate:
     value: str
     position: int
     score: int
+
+
+Candidates = Mapping[str, Sequence[Candidate]]
+"""The candidates of every field, by its name, best first."""
 
 
 def field_anchors(field: TaskField, event: LoggedEvent) -> tuple[Anchor, ...]:
@@ -51,15 +59,16 @@ def rank_candidates(events: Sequence[LoggedEvent], task: Task, limit: int | None
     Each value is cited from its best-ranked place. Amounts that are equal as numbers are one value. Under a limit, an
     anchor whose sentence shares no word with the description is not offered: `unknown` is the better answer there.
     """
-    superseded = _superseded_positions(events)
-    age = {event.position: 2 if event.position in superseded else 1 for event in events}
+    standing = _standing(events, task.party_statements)
     rarity = _rarity(events)
     sentences = {event.position: _sentence_starts(event.text) for event in events}
     ranked = {}
     for field in task.fields:
         wanted = {word: rarity[word] for word in words(field.description) if word in rarity}
         scored = [
-            Candidate(a.value, a.position, _score(a, event, sentences[event.position], wanted) // age[event.position])
+            Candidate(
+                a.value, a.position, _score(a, event, sentences[event.position], wanted) * standing[a.position] // 2
+            )
             for event in events
             for a in field_anchors(field, event)
         ]
@@ -127,6 +136,13 @@ def _rarity(events: Sequence[LoggedEvent]) -> dict[str, int]:
     return {word: (len(events) ** 8 // count**8).bit_length() for word, count in counts.items()}
 
 
-def _superseded_positions(events: Sequence[LoggedEvent]) -> frozenset[int]:
-    targets = {link.event_id for e in events for link in e.event.links if link.kind == "supersedes"}
-    return frozenset(e.position for e in events if e.event.event_id in targets)
+def _standing(events: Sequence[LoggedEvent], party_statements: Collection[str]) -> dict[int, int]:
+    """The standing of each event, by position. A party's statement corrects nothing and supersedes nothing."""
+    documents = [event for event in events if event.event.type not in party_statements]
+    superseded = {link.event_id for e in documents for link in e.event.links if link.kind == "supersedes"}
+    standing = {event.position: STALE for event in events}
+    for event in documents:
+        if event.event.event_id not in superseded:
+            corrects = any(link.kind in CORRECTION_LINKS for link in event.event.links)
+            standing[event.position] = CORRECTING if corrects else PLAIN
+    return standing

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from projection.candidates import rank_candidates
 from projection.engine import Completion, Engine, Progress, Tokenizer
 from projection.errors import IncompleteError
 from projection.events import LoggedEvent
@@ -44,8 +45,9 @@ def prepare_projection(
     Raises:
         RequestError: no events, or a budget below the mandatory lines.
     """
-    grammar = build_view_grammar(events, task, budget_chars, profile)
-    return render_projection(tokenizer, events, task, budget_chars), grammar
+    candidates = rank_candidates(events, task, profile.slot_candidates)
+    grammar = build_view_grammar(events, task, budget_chars, candidates)
+    return render_projection(tokenizer, events, task, budget_chars, candidates), grammar
 
 
 def project(

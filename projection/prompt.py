@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from projection.candidates import UNKNOWN, Candidate, Candidates
 from projection.engine import Tokenizer
 from projection.errors import PromptTooLongError
 from projection.events import LoggedEvent
@@ -28,18 +29,28 @@ DECISION_SYSTEM = (
     "You decide one regulated case from its memory view and the policy. Choose one outcome of the list and give the "
     "principal reasons, each with the view lines it rests on."
 )
+LISTED_CANDIDATES = 3  # of each field, however many its slot offers
 # Letters and marks that Unicode calls default ignorable: fillers and variation selectors, which can carry hidden bytes.
 _IGNORABLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0").union(
     map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )
 
 
-def render_projection(tokenizer: Tokenizer, events: Sequence[LoggedEvent], task: Task, budget_chars: int) -> list[int]:
-    """Token ids of the projection call: a pure function of (E, T, B) and the tokenizer."""
+def render_projection(
+    tokenizer: Tokenizer,
+    events: Sequence[LoggedEvent],
+    task: Task,
+    budget_chars: int,
+    candidates: Candidates | None = None,
+) -> list[int]:
+    """Token ids of the projection call: a pure function of (E, T, B), the candidates and the tokenizer.
+
+    candidates: the likeliest values of each field, which stand behind it, best first; None lists the fields alone.
+    """
     parts = [
         *render_task(task),
         "EVENTS\n" + "\n".join(render_event(event) for event in events),
-        render_fields(task),
+        render_fields(task, candidates),
         f"Write the memory view in at most {budget_chars} characters: FACTS (one line for each field, then other "
         "facts), REASONING, COMPLIANCE. Cite events as [number].",
     ]
@@ -68,9 +79,17 @@ def render_task(task: Task) -> list[str]:
     ]
 
 
-def render_fields(task: Task) -> str:
-    """The facts that a memory should hold, in the words of the documents."""
-    return "FIELDS\n" + "\n".join(f"- {field.description}" for field in task.fields)
+def render_fields(task: Task, candidates: Candidates | None = None) -> str:
+    """The facts that a memory should hold, in the words of the documents; behind each, its likeliest values."""
+    if candidates is None:
+        return "FIELDS\n" + "\n".join(f"- {field.description}" for field in task.fields)
+    rows = (f"- {field.description}: {_likeliest(candidates[field.name])}" for field in task.fields)
+    return "FIELDS, the likeliest values first\n" + "\n".join(rows)
+
+
+def _likeliest(candidates: Sequence[Candidate]) -> str:
+    listed = [f"{candidate.value} [{candidate.position}]" for candidate in candidates[:LISTED_CANDIDATES]]
+    return " or ".join(listed) or UNKNOWN
 
 
 def check_fit(num_prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:

@@ -27,7 +27,7 @@ from projection.view_grammar import Profile
 
 RECORD_TYPE = "dpm.decision.v1"
 RECORD_SOURCE = "dpm"
-TEMPLATE_VERSION = 1  # raise it when the layout of a prompt or grammar changes
+TEMPLATE_VERSION = 2  # raise it when the layout of a prompt or grammar changes
 
 _AnyRecord = TypeVar("_AnyRecord", bound=BaseModel)
 
@@ -250,5 +250,6 @@ def template_digest() -> str:
         "max_own_anchor_chars": view_grammar.MAX_OWN_ANCHOR_CHARS,
         "quote_chars": [quotes.MIN_QUOTE_CHARS, quotes.MAX_QUOTE_CHARS],
         "max_lines": view_grammar.MAX_LINES,
+        "listed_candidates": prompt.LISTED_CANDIDATES,
     }
     return value_digest("dpm/template/v1", constants)

@@ -12,7 +12,17 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from projection.anchors import compile_pattern
@@ -29,6 +39,7 @@ _Line = Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=r
 _Label = Annotated[str, StringConstraints(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f:\[\]]+$")]
 _Code = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f:\[\]]+$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+_EventType = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _OutcomeName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,39}$")]
 
 
@@ -82,7 +93,11 @@ class Provision(_Strict):
 
 
 class Task(_Strict):
-    """A task specification T."""
+    """A task specification T.
+
+    party_statements: the types of events that hold what a party says and prove nothing against a document. The policy
+    says it to the model; this says it to the ranking of candidates.
+    """
 
     question: Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
     fields: Annotated[list[TaskField], Field(min_length=1, max_length=64)]
@@ -90,6 +105,7 @@ class Task(_Strict):
     reasons: Annotated[list[Reason], Field(max_length=128)] = []
     provisions: Annotated[list[Provision], Field(max_length=128)] = []
     policy: Annotated[str, StringConstraints(max_length=20_000)] = ""
+    party_statements: Annotated[list[_EventType], Field(max_length=128)] = []
 
     @model_validator(mode="before")
     @classmethod
@@ -106,10 +122,17 @@ class Task(_Strict):
         _refuse_repeats("outcomes", "name", [o.name for o in self.outcomes])
         _refuse_repeats("reasons", "code", [r.code for r in self.reasons])
         _refuse_repeats("provisions", "id", [p.id for p in self.provisions])
+        _refuse_repeats("party_statements", "type", self.party_statements)
         for index, outcome in enumerate(self.outcomes):
             if outcome.reasons == "required" and not self.reasons:
                 raise _misfit("the outcome requires reasons, but the task lists none", "outcomes", index, "reasons")
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `party_statements` where there are none, so that a task from before it keeps its digest."""
+        dumped: dict[str, Any] = serialize(self)
+        return {key: value for key, value in dumped.items() if key != "party_statements" or value}
 
     @cached_property
     def digest(self) -> str:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from projection.anchors import AnchorKind, find_anchors, find_invented
-from projection.candidates import field_anchors
+from projection.candidates import UNKNOWN, field_anchors
 from projection.errors import VerificationError
 from projection.events import LoggedEvent
 from projection.quotes import find_quotes
 from projection.task import Task, TaskField
-from projection.view_grammar import UNKNOWN
 
 Section = Literal["FACTS", "REASONING", "COMPLIANCE"]
 SECTIONS: tuple[Section, ...] = ("FACTS", "REASONING", "COMPLIANCE")

@@ -22,14 +22,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projection.anchors import Anchor, find_anchors
-from projection.candidates import Candidate, rank_candidates
+from projection.candidates import UNKNOWN, Candidates
 from projection.errors import BudgetTooSmallError, RequestError
 from projection.events import LoggedEvent
 from projection.grammar import Alt, Chars, Grammar, Node, Ref, Rep, alt, opt, seq
 from projection.quotes import find_quotes
 from projection.task import Task
 
-UNKNOWN = "unknown"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + "".join(
     chr(code) for code in range(0xC0, 0x100) if code not in (0xD7, 0xF7)
 )
@@ -70,8 +69,10 @@ class Profile:
     slot_candidates: int | None = 3
 
 
-def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: int, profile: Profile) -> Grammar:
+def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: int, candidates: Candidates) -> Grammar:
     """Build the grammar of every view of `events` for `task` within `budget_chars`.
+
+    candidates: what each field's slot offers beside `unknown`, as `rank_candidates` found them.
 
     Raises:
         BudgetTooSmallError: the mandatory lines alone can be longer; says the least budget that works.
@@ -79,7 +80,7 @@ def build_view_grammar(events: Sequence[LoggedEvent], task: Task, budget_chars: 
     """
     if not events:
         raise RequestError("the case has no events; append some first")
-    rules = _shared_rules(events, task, rank_candidates(events, task, profile.slot_candidates))
+    rules = _shared_rules(events, task, candidates)
     for num_reasoning, num_compliance in LEAST_LINES:
         least = _view(rules, events, task, num_reasoning, num_compliance, facts_chars=0)
         if least.max_chars <= budget_chars:
@@ -123,9 +124,7 @@ def word_rules() -> dict[str, Node]:
     return rules
 
 
-def _shared_rules(
-    events: Sequence[LoggedEvent], task: Task, candidates: Mapping[str, Sequence[Candidate]]
-) -> dict[str, Node]:
+def _shared_rules(events: Sequence[LoggedEvent], task: Task, candidates: Candidates) -> dict[str, Node]:
     """The rules that do not depend on the budget: slots, the words of each event, cited lines."""
     rules = word_rules()
     for index, field in enumerate(task.fields):

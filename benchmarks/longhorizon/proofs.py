@@ -16,10 +16,10 @@ from benchmarks.longhorizon.rules import Domain, Verdict, is_critical
 from benchmarks.longhorizon.sizes import LAYOUTS
 from benchmarks.longhorizon.texts import AnchorKey, anchor_key, load_task_text
 from projection.anchors import find_anchors
-from projection.candidates import Candidate, field_anchors, rank_candidates
+from projection.candidates import UNKNOWN, Candidate, field_anchors, rank_candidates
 from projection.task import TaskField
 from projection.view import SECTIONS
-from projection.view_grammar import UNKNOWN, Profile
+from projection.view_grammar import Profile
 
 MIN_KINDS = 12
 SMALL_TIGHT_CHARS = 120

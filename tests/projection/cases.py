@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from projection.candidates import rank_candidates
 from projection.events import Event, Link, LoggedEvent
+from projection.grammar import Grammar
 from projection.task import Task, parse_task
+from projection.view_grammar import build_view_grammar
 
 TASK_YAML = b"""
 question: Decide application LN-7.
@@ -41,6 +44,13 @@ def log_of(*texts: str, links: Sequence[tuple[int, str, int]] = ()) -> list[Logg
         own = tuple(Link(kind, f"e{target}") for source, kind, target in links if source == position)  # type: ignore[arg-type]
         events.append(LoggedEvent(position, Event(f"e{position}", "note", "test", "2026-03-05T10:00:00Z", text, own)))
     return events
+
+
+def grammar_of(
+    events: Sequence[LoggedEvent], asked: Task, budget_chars: int, slot_candidates: int | None = 3
+) -> Grammar:
+    """The grammar of the views of these events, with that many candidates in a slot."""
+    return build_view_grammar(events, asked, budget_chars, rank_candidates(events, asked, slot_candidates))
 
 
 EVENTS = log_of(

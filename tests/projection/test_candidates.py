@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projection.candidates import Candidate, rank_candidates, words
-from projection.events import Event, LoggedEvent
+from projection.events import Event, Link, LoggedEvent
 from projection.grammar import Alt, Lit, Node, Seq
 from projection.task import Task, parse_task
-from projection.view_grammar import Profile, build_view_grammar
-from tests.projection.cases import log_of, odd_logs, task
+from tests.projection.cases import grammar_of, log_of, odd_logs, task
 from tests.projection.examples import example, shipped_slot_candidates
 
 ONE_FIELD = """
@@ -62,7 +61,45 @@ def test_a_superseded_event_counts_half() -> None:
     texts = ("Income $1.00.", "Income, as it was put down there, $2.00.")
     assert ranked(log_of(*texts), "money", "income")[0] == ("$1.00", 1)
     assert ranked(log_of(*texts, links=[(2, "supersedes", 1)]), "money", "income")[0] == ("$2.00", 2)
-    assert ranked(log_of(*texts, links=[(2, "contradicts", 1)]), "money", "income")[0] == ("$1.00", 1)
+
+
+@pytest.mark.parametrize(("link", "first"), [("supersedes", 2), ("contradicts", 2), ("supports", 3), (None, 3)])
+def test_what_corrects_another_document_comes_before_what_only_speaks_of_the_same(link: str | None, first: int) -> None:
+    """The third says what the second says, of another person, and nobody corrected anything with it."""
+    texts = ("Opened.", "Income $2.00.", "Income $3.00, of the neighbour.")
+    links = [] if link is None else [(2, link, 1)]
+    assert ranked(log_of(*texts, links=links), "money", "income")[0][1] == first
+
+
+def spoken(*types: str, links: dict[int, tuple[Link, ...]]) -> list[LoggedEvent]:
+    """Events of these types, each with an income of as many dollars as its position."""
+    return [
+        LoggedEvent(n, Event(f"e{n}", type_, "test", None, f"Income ${n}.00.", links.get(n, ())))
+        for n, type_ in enumerate(types, start=1)
+    ]
+
+
+def first_income(events: list[LoggedEvent], party_statements: list[str]) -> str:
+    asked = one_field("money", "income").model_copy(update={"party_statements": party_statements})
+    return rank_candidates(events, asked, None)["value"][0].value
+
+
+def test_what_a_party_states_comes_after_a_document_however_it_is_linked() -> None:
+    insists = {2: (Link("contradicts", "e1"),)}
+    events = spoken("tax.transcript", "email", links=insists)
+    assert first_income(events, []) == "$2.00"
+    assert first_income(events, ["email"]) == "$1.00"
+
+
+def test_a_party_supersedes_no_document() -> None:
+    events = spoken("tax.transcript", "email", links={2: (Link("supersedes", "e1"),)})
+    assert first_income(events, []) == "$2.00"
+    assert first_income(events, ["email"]) == "$1.00"
+
+
+def test_a_correction_that_was_corrected_itself_counts_half() -> None:
+    events = spoken("a", "b", "c", links={2: (Link("supersedes", "e1"),), 3: (Link("supersedes", "e2"),)})
+    assert first_income(events, []) == "$3.00"
 
 
 def test_a_superseded_event_that_says_more_still_wins() -> None:
@@ -195,7 +232,7 @@ def test_the_first_candidate_is_mostly_the_true_value(name: str) -> None:
 @pytest.mark.parametrize("limit", [1, 2, None])
 def test_unknown_is_always_offered(name: str, limit: int | None) -> None:
     case = example(name)
-    grammar = build_view_grammar(case.events, case.task, 5000, Profile(limit))
+    grammar = grammar_of(case.events, case.task, 5000, limit)
     for index, field in enumerate(case.task.fields):
         slot = grammar.rules[f"slot{index}"]
         offered = rank_candidates(case.events, case.task, limit)[field.name]

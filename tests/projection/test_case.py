@@ -30,8 +30,8 @@ from projection.record import TEMPLATE_VERSION, template_digest
 from projection.store_memory import MemoryStore
 from projection.store_sqlite import SqliteStore
 from projection.view import find_omissions, verify_view
-from projection.view_grammar import Profile, build_view_grammar
-from tests.projection.cases import EVENTS, task
+from projection.view_grammar import Profile
+from tests.projection.cases import EVENTS, grammar_of, task
 from tests.projection.decided import (
     BUDGET_CHARS,
     PROFILE,
@@ -199,7 +199,7 @@ def test_a_call_that_fails_leaves_the_log_as_it_was_and_a_retry_gives_the_same_c
 def test_a_completion_that_ends_on_its_token_limit_says_what_to_do(store: Store) -> None:
     with pytest.raises(IncompleteError, match="max_model_len") as caught:
         decide_small_case(store, CutOffEngine(1))
-    grammar = build_view_grammar(EVENTS, task(), BUDGET_CHARS, PROFILE)
+    grammar = grammar_of(EVENTS, task(), BUDGET_CHARS, PROFILE.slot_candidates)
     assert caught.value.fields["max_tokens"] == grammar.max_chars + 1
 
 
@@ -299,11 +299,11 @@ def test_the_small_case_gives_the_pinned_prompts_grammars_and_records() -> None:
 
 
 PINNED = {
-    "template_version": 1,
-    "template_digest": "167cde144e9e643c87e8b429bd5a6f70bdb54636143ae3ab97f86d1122a80052",
-    "projection_prompt": "b6cc947a5c39c9728fc16d87bee9068838fab6cfbd058e6feb2ea3fb6f397331",
+    "template_version": 2,
+    "template_digest": "8a58b23059fcd0d98bd69ad5f3fb157c3c6b8a4cfb131bef0074e29e42f39587",
+    "projection_prompt": "f1d0b56e850e21902fd54bcdb9841b2a6ed20b09159f9c1845146c26064fca85",
     "projection_grammar": "73d0e50a8582b08fb58b073d2243ebce3d6d00d6bbd44d40c122d1e34d5803cc",
-    "decision_prompt": "7684882b8376ab9fef1dd403785c4574c225ae91b6e925a54e8f720911ade7cd",
-    "decision_grammar": "92edbaa002ae5c443c49f8c66789a391fd4899b32ea306f7626b04ca2e3488c3",
-    "content_digest": "76f9acc66cf97649570941d6b0b4dacbd12c9b85c36ab69805891c52f24046b1",
+    "decision_prompt": "341c35e724f3c713b083e273736a314493579b75d93b0a9ec59d76a8ddbf4e78",
+    "decision_grammar": "5b02172227ba7b84bdf5f5afc4dd86a82ecd1422f4f852a0bb3304d1a4c7b37c",
+    "content_digest": "e1b40115716bf86025855e24778084b7c64807aea8f8ad7bde6c9aa8f2656277",
 }

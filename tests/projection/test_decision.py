@@ -12,8 +12,7 @@ from projection.errors import VerificationError
 from projection.events import LoggedEvent
 from projection.task import MAX_REASONS, Task, parse_task
 from projection.view import MemoryView, verify_view
-from projection.view_grammar import Profile, build_view_grammar
-from tests.projection.cases import EVENTS, TASK_YAML, odd_logs, task
+from tests.projection.cases import EVENTS, TASK_YAML, grammar_of, odd_logs, task
 from tests.projection.sentences import sentences
 
 CODES = ["R01", "R02", "R03", "9(b) income", "R05", "R06"]
@@ -55,7 +54,7 @@ def test_every_sentence_of_the_grammar_is_a_decision_of_the_task(data: st.DataOb
 @given(st.data(), odd_logs)
 @settings(relaxed, max_examples=25)
 def test_it_is_so_for_the_views_of_odd_logs_too(data: st.DataObject, events: list[LoggedEvent]) -> None:
-    grammar = build_view_grammar(events, many_reasons(), 4000, Profile(None))
+    grammar = grammar_of(events, many_reasons(), 4000, None)
     seen = verify_view(data.draw(sentences(grammar)), events, many_reasons(), 4000)
     text = data.draw(sentences(build_decision_grammar(many_reasons(), seen)))
     check_decision(verify_decision(text, many_reasons(), seen), many_reasons(), seen)

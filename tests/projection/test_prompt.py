@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.scripted_engine import ScriptedEngine, ScriptedTokenizer
+from projection.candidates import rank_candidates
 from projection.errors import PromptTooLongError
 from projection.events import Event, LoggedEvent
 from projection.grammar import Grammar, alt, seq
-from projection.projector import answer_room, project
+from projection.projector import answer_room, prepare_projection, project
 from projection.prompt import (
     DECISION_SYSTEM,
     PROJECTION_SYSTEM,
@@ -114,6 +115,25 @@ def test_the_projection_prompt_is_laid_out_so() -> None:
     assert turns(render_projection(TOKENIZER, events, task(), 1338)) == (PROJECTION_SYSTEM, PROJECTION_PROMPT)
 
 
+def test_the_likeliest_values_stand_behind_their_fields() -> None:
+    candidates = rank_candidates(EVENTS, task(), 2)
+    user = turns(render_projection(TOKENIZER, EVENTS, task(), 1338, candidates))[1]
+    assert "FIELDS, the likeliest values first\n- monthly income: $6,100.00 [2] or $1.00 [3]\n" in user
+    assert "\n- closing date: 2026-05-08 [2]\n" in user
+
+
+def test_a_field_without_candidates_is_listed_as_unknown() -> None:
+    events = log_of("Nothing is said here.")
+    user = turns(render_projection(TOKENIZER, events, task(), 1338, rank_candidates(events, task(), 2)))[1]
+    assert "\n- monthly income: unknown\n" in user
+
+
+def test_no_more_values_are_listed_than_a_prompt_has_room_for() -> None:
+    events = log_of(*(f"Monthly income ${n}.00." for n in range(1, 9)))
+    user = turns(render_projection(TOKENIZER, events, task(), 1338, rank_candidates(events, task(), None)))[1]
+    assert "\n- monthly income: $8.00 [8] or $7.00 [7] or $6.00 [6]\n" in user
+
+
 def test_the_decision_prompt_is_laid_out_so() -> None:
     token_ids = render_decision(TOKENIZER, task(), parse_view(VIEW, task()))
     assert turns(token_ids) == (DECISION_SYSTEM, DECISION_PROMPT)
@@ -170,7 +190,7 @@ def test_the_prompt_is_a_function_of_events_task_and_budget() -> None:
 
 def test_nothing_is_truncated_and_a_log_that_does_not_fit_says_how_much_it_needs() -> None:
     events = log_of("Income $5.00. " + "x" * 100_000 + " the end")
-    prompt = render_projection(TOKENIZER, events, task(), 1338)
+    prompt, _ = prepare_projection(TOKENIZER, events, task(), 1338, Profile())
     assert "x" * 100_000 + " the end" in turns(prompt)[1]
     with pytest.raises(PromptTooLongError) as caught:
         project(ScriptedEngine(max_model_len=100_000), events, task(), 1338, Profile())

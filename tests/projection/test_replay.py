@@ -332,11 +332,11 @@ R1_FORGERIES: dict[str, tuple[Callable[[AuditRecord], AuditRecord], dict[str, An
     "no tokens": (lambda r: with_call(r, "decision", token_ids=[]), {"what": "text", "call": "decision"}),
     "a wider profile": (
         lambda r: bent(r, "profile.slot_candidates", 1),
-        {"what": "grammar_digest", "call": "projection"},
+        {"what": "prompt_token_ids", "call": "projection"},
     ),
     "an absurd profile": (
         lambda r: bent(r, "profile.slot_candidates", -7),
-        {"what": "grammar_digest", "call": "projection"},
+        {"what": "prompt_token_ids", "call": "projection"},
     ),
     "another budget": (
         lambda r: bent(r, "budget.asked_chars", 1339),

@@ -10,16 +10,16 @@ from projection.anchors import find_anchors
 from projection.errors import BudgetTooSmallError, RequestError, VerificationError
 from projection.events import LoggedEvent
 from projection.view import find_omissions, parse_view, verify_view
-from projection.view_grammar import Profile, build_view_grammar, short_values
-from tests.projection.cases import EVENTS, log_of, odd_logs, task
+from projection.view_grammar import short_values
+from tests.projection.cases import EVENTS, grammar_of, log_of, odd_logs, task
 from tests.projection.sentences import sentences
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 
 
-def least_budget(events: list[LoggedEvent], profile: Profile = Profile()) -> int:  # noqa: B008 - frozen
+def least_budget(events: list[LoggedEvent], slot_candidates: int | None = 3) -> int:
     with pytest.raises(BudgetTooSmallError) as caught:
-        build_view_grammar(events, task(), 1, profile)
+        grammar_of(events, task(), 1, slot_candidates)
     value = caught.value.fields["min_budget_chars"]
     assert isinstance(value, int)
     return value
@@ -30,8 +30,8 @@ def least_budget(events: list[LoggedEvent], profile: Profile = Profile()) -> int
 def test_every_sentence_verifies_and_keeps_the_budget(
     data: st.DataObject, events: list[LoggedEvent], extra: int, slot_candidates: int | None
 ) -> None:
-    budget = least_budget(events, Profile(slot_candidates)) + extra
-    grammar = build_view_grammar(events, task(), budget, Profile(slot_candidates))
+    budget = least_budget(events, slot_candidates) + extra
+    grammar = grammar_of(events, task(), budget, slot_candidates)
     text = data.draw(sentences(grammar))
     view = verify_view(text, events, task(), budget)
     assert len(text) <= grammar.max_chars <= budget
@@ -40,7 +40,7 @@ def test_every_sentence_verifies_and_keeps_the_budget(
 
 def test_the_longest_sentence_can_be_reached() -> None:
     """Else the budget would be kept by a loose bound and waste characters."""
-    grammar = build_view_grammar(EVENTS, task(), 1338, Profile())
+    grammar = grammar_of(EVENTS, task(), 1338)
     longest = {name: grammar.longest(node) for name, node in grammar.rules.items()}
     assert longest["root"] == grammar.max_chars
     assert longest["statement"] == len("Although ") + 36 + 12
@@ -48,16 +48,14 @@ def test_the_longest_sentence_can_be_reached() -> None:
 
 def test_the_least_budget_works_and_one_less_does_not() -> None:
     least = least_budget(EVENTS)
-    assert build_view_grammar(EVENTS, task(), least, Profile()).max_chars == least
+    assert grammar_of(EVENTS, task(), least).max_chars == least
     with pytest.raises(BudgetTooSmallError, match=str(least)):
-        build_view_grammar(EVENTS, task(), least - 1, Profile())
+        grammar_of(EVENTS, task(), least - 1)
 
 
 def test_a_tight_budget_leaves_sections_empty_before_it_is_refused() -> None:
     """First COMPLIANCE, then REASONING; the fields' lines are always there."""
-    grammars = [
-        build_view_grammar(EVENTS, task(), budget, Profile()).ebnf for budget in range(least_budget(EVENTS), 700)
-    ]
+    grammars = [grammar_of(EVENTS, task(), budget).ebnf for budget in range(least_budget(EVENTS), 700)]
     roots = [next(row for row in ebnf.splitlines() if row.startswith("root")) for ebnf in grammars]
     sections = list(dict.fromkeys(("line" in root, "ruling" in root) for root in roots))
     assert sections == [(False, False), (True, False), (True, True)]
@@ -65,24 +63,24 @@ def test_a_tight_budget_leaves_sections_empty_before_it_is_refused() -> None:
 
 
 def test_a_larger_budget_holds_more_lines() -> None:
-    grammars = [build_view_grammar(EVENTS, task(), budget, Profile()) for budget in (700, 5352)]
+    grammars = [grammar_of(EVENTS, task(), budget) for budget in (700, 5352)]
     assert grammars[0].max_chars < grammars[1].max_chars
     assert "- [1] Stated monthly income $7,250.00" in grammars[1].ebnf
 
 
 def test_a_case_without_events_is_refused() -> None:
     with pytest.raises(RequestError, match="no events"):
-        build_view_grammar([], task(), 1338, Profile())
+        grammar_of([], task(), 1338)
 
 
 def test_the_grammar_is_a_function_of_its_arguments() -> None:
-    one, two = (build_view_grammar(EVENTS, task(), 1338, Profile()) for _ in range(2))
+    one, two = (grammar_of(EVENTS, task(), 1338) for _ in range(2))
     assert one.ebnf == two.ebnf
-    assert one.digest != build_view_grammar(EVENTS, task(), 1339 + 400, Profile()).digest
+    assert one.digest != grammar_of(EVENTS, task(), 1339 + 400).digest
 
 
 def test_unknown_is_always_possible() -> None:
-    grammar = build_view_grammar(log_of("nothing to see"), task(), 1338, Profile())
+    grammar = grammar_of(log_of("nothing to see"), task(), 1338)
     assert grammar.ebnf.count('"unknown"') == len(task().fields)
 
 
