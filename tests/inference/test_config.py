@@ -156,3 +156,38 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"model: \xff\xfe\n")
     with pytest.raises(ConfigurationError):
         load_config(path)
+
+
+LONG = ROOT / "gpu_configs" / "cpu-16k.yaml"
+ROPE = "rope_parameters: {rope_type: yarn, rope_theta: 100000.0, factor: 2.0, original_max_position_embeddings: 8192}"
+
+
+def test_the_long_configuration_is_the_shipped_one_with_stretched_positions() -> None:
+    long, shipped = load_config(LONG).model_dump(), load_config(CPU).model_dump()
+    assert {key for key in long if long[key] != shipped[key]} == {
+        "max_model_len",
+        "rope_parameters",
+        "kv_cache_gib",
+        "status",
+    }
+    rope = load_config(LONG).rope_parameters
+    assert rope is not None
+    assert rope.factor * rope.original_max_position_embeddings == long["max_model_len"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("yarn", "linear", "rope_type"),
+        ("factor: 2.0", "factor: 1.0", "factor"),
+        ("factor: 2.0", "factor: .nan", "factor"),
+        ("rope_theta: 100000.0", "rope_theta: 0", "rope_theta"),
+        ("8192", "0", "original_max_position_embeddings"),
+        (", factor: 2.0", "", "factor"),
+        ("factor", "strech: 1, factor", "strech"),
+    ],
+)
+def test_a_wrong_stretch_of_positions_is_refused(tmp_path: Path, old: str, new: str, key: str) -> None:
+    assert old in ROPE
+    error = refused(tmp_path, f"{TEXT}\n{ROPE.replace(old, new)}\n")
+    assert key in error.message

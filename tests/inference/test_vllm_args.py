@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -176,3 +177,20 @@ def test_a_model_that_is_not_there_is_not_pinned(tmp_path: Path) -> None:
     model = read_model(tmp_path / "absent")
     assert model.digest is None
     assert "dpm weights pull" in str(model.problem)
+
+
+def test_stretched_positions_reach_vllm_with_their_number(tmp_path: Path) -> None:
+    flags = vllm_args.server_arguments(load_config(PROFILES / "cpu-16k.yaml"), tmp_path)
+    given = next(flag.partition("=")[2] for flag in flags if flag.startswith("--hf-overrides="))
+    assert json.loads(given) == {
+        "max_position_embeddings": 16384,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 100000.0,
+            "factor": 2.0,
+            "original_max_position_embeddings": 8192,
+        },
+    }
+    assert not [
+        flag for flag in vllm_args.server_arguments(load_config(PROFILES / "cpu.yaml"), tmp_path) if "overrides" in flag
+    ]
