@@ -266,7 +266,7 @@ def events_digest(events: Sequence[Event]) -> str:
 
 MEMBERS: dict[str, dict[str, str]] = {
     "task": {"question": "str", "fields": "[field]", "outcomes": "[outcome]", "reasons": "[reason]",
-             "provisions": "[provision]", "policy": "str"},
+             "provisions": "[provision]", "policy": "str", "party_statements?": "[str]"},
     "field": {"name": "str", "type": "str", "description": "str", "required": "bool", "pattern": "str?"},
     "outcome": {"name": "str", "reasons": "str"},
     "reason": {"code": "str", "text": "str"},
@@ -290,8 +290,15 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
+def _has(value: Any, name: str) -> bool:
+    return type(value) is dict and bool(value.get(name))
+
+
 def check_form(value: Any, form: str) -> None:
-    """`form` is a plain type, a name of MEMBERS, either with `?` (may be null), or one of these in brackets (array)."""
+    """`form` is a plain type, a name of MEMBERS, either with `?` (may be null), or one of these in brackets (array).
+
+    A member of MEMBERS that ends in `?` is left out where it would be empty.
+    """
     if form.startswith("["):
         require(type(value) is list, "an array is expected")
         for item in value:
@@ -300,8 +307,10 @@ def check_form(value: Any, form: str) -> None:
         if value is not None:
             check_form(value, form[:-1])
     elif form in MEMBERS:
-        require_members(value, set(MEMBERS[form]))
-        for name, member_form in MEMBERS[form].items():
+        left_out = {name for name in MEMBERS[form] if name.endswith("?") and not _has(value, name[:-1])}
+        members = {name.removesuffix("?"): MEMBERS[form][name] for name in MEMBERS[form].keys() - left_out}
+        require_members(value, set(members))
+        for name, member_form in members.items():
             check_form(value[name], member_form)
     else:
         require(type(value) in PLAIN_TYPES[form], f"{value!r} is no {form}")

@@ -174,6 +174,20 @@ def test_a_task_reads_back_from_its_json_form() -> None:
     assert again.digest == task().digest
 
 
+def test_parties_are_in_the_digest_and_a_task_without_them_keeps_its_own() -> None:
+    named = parse_task(PLAIN + "party_statements: [email]\n")
+    assert named.digest != parse_task(PLAIN).digest
+    assert named.model_dump(mode="json")["party_statements"] == ["email"]
+    assert parse_task(PLAIN + "party_statements: []\n").digest == parse_task(PLAIN).digest
+    assert "party_statements" not in parse_task(PLAIN).model_dump(mode="json")
+
+
+@pytest.mark.parametrize("wrong", ["[email, email]", "['']", "email", '["a\\nb"]', "[1]"])
+def test_wrong_party_statements_are_refused(wrong: str) -> None:
+    with pytest.raises(TaskError, match="party_statements"):
+        parse_task(PLAIN + f"party_statements: {wrong}\n")
+
+
 CATASTROPHIC = PLAIN.replace("'\\d+%'", "'(?:a|aa)+$'")
 
 
