@@ -8,13 +8,14 @@ from typing import Any
 
 from baseline import summary
 from baseline.embeddings import load_embedder
-from baseline.memory import Architecture, BuiltMemory, MemoryCall
-from baseline.retrieval import BM25_B, BM25_K1, BM25_METHOD, retrieve, score_bm25
+from baseline.memory import Architecture, BuiltMemory, MemoryCall, TextMemory
+from baseline.retrieval import BM25_B, BM25_K1, BM25_METHOD, check_bm25, retrieve, score_bm25
 from projection.engine import Engine, Watch, unwatched
 from projection.errors import RequestError
 from projection.events import LoggedEvent
 from projection.projector import project
 from projection.task import Task
+from projection.view import Memory, parse_view
 from projection.view_grammar import Profile
 
 
@@ -28,6 +29,15 @@ def load_architecture(name: str) -> Architecture:
     if make is None:
         raise RequestError(f"there is no memory architecture {name!r}; choose of {', '.join(ARCHITECTURES)}", name=name)
     return make()
+
+
+def read_memory(name: str, text: str, task: Task) -> Memory:
+    """A kept text as the memory that an architecture of this name made of it.
+
+    Raises:
+        VerificationError: it should be a view and has not the form of one.
+    """
+    return parse_view(text, task) if name in VIEWS else TextMemory(text)
 
 
 def build_projection(
@@ -64,6 +74,7 @@ def _summary_parameters(is_closed_world: bool) -> dict[str, Any]:
 
 
 def _bm25() -> Architecture:
+    check_bm25()
     parameters = {"ranking": "bm25", "k1": str(BM25_K1), "b": str(BM25_B), "method": BM25_METHOD}
     return Architecture("retrieval", parameters, partial(retrieve, score=score_bm25))
 
@@ -83,3 +94,4 @@ _MAKERS: dict[str, Callable[[], Architecture]] = {
     "retrieval_embeddings": _embeddings,
 }
 ARCHITECTURES: tuple[str, ...] = tuple(_MAKERS)
+VIEWS = frozenset({"dpm", "summarize_every_event_closed_world"})  # their memories are views; all others are texts

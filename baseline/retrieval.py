@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 from baseline.memory import BuiltMemory, TextMemory, append_line, check_events, event_line
 from projection.engine import Engine, Watch, unwatched
@@ -74,11 +77,7 @@ def score_bm25(documents: Sequence[str], query: str) -> list[float]:
     Raises:
         ConfigurationError: `bm25s` is not installed.
     """
-    try:
-        import bm25s
-    except ImportError as exc:
-        raise ConfigurationError("retrieval by BM25 needs the package bm25s: install dpm[bench]") from exc
-
+    bm25s = load_bm25()
     tokenized = [tokenize(document) for document in documents]
     vocabulary = {token for tokens in tokenized for token in tokens}
     terms = [token for token in dict.fromkeys(tokenize(query)) if token in vocabulary]
@@ -87,6 +86,26 @@ def score_bm25(documents: Sequence[str], query: str) -> list[float]:
     index = bm25s.BM25(k1=BM25_K1, b=BM25_B, method=BM25_METHOD, backend="numpy", auto_compile=False)
     index.index(tokenized, show_progress=False)
     return [float(relevance) for relevance in index.get_scores(terms)]
+
+
+def check_bm25() -> None:
+    """Refuse early where BM25 could not run. It is not imported: vLLM does not start in a process that imported numba.
+
+    Raises:
+        ConfigurationError: `bm25s` is not installed.
+    """
+    if find_spec("bm25s") is None:
+        raise ConfigurationError("retrieval by BM25 needs the package bm25s: install dpm[bench]")
+
+
+def load_bm25() -> Any:
+    """The module `bm25s`, which takes a moment to import.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    check_bm25()
+    return import_module("bm25s")
 
 
 def tokenize(text: str) -> list[str]:

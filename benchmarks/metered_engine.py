@@ -67,5 +67,5 @@ class MeteredEngine:
     def score(
         self, prompt_token_ids: Sequence[int], completion_token_ids: Sequence[int], grammar: Grammar | None
     ) -> Score:
-        """As the wrapped engine; replays are not what is measured here."""
+        """As the wrapped engine; replays are not what is counted here."""
         return self._engine.score(prompt_token_ids, completion_token_ids, grammar)

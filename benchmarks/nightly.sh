@@ -4,9 +4,10 @@
 #
 #   benchmarks/nightly.sh [RESULTS [CASES]] [STEP...]     steps: small paper summaries ratios cost scaling closed report
 #
-# Small cases run in full. Paper-size cases run in full for DPM and retrieval at the tight budget, and one case a domain
-# for every summarising baseline, each of which pays a call an event there: raise PAPER_COUNT on faster hardware.
-# DPM at the moderate and loose budgets of paper-size cases does not fit a context of 8,192 tokens.
+# Small cases run in full. Paper-size cases are 12,500 to 13,000 tokens, so they run with gpu_configs/cpu-16k.yaml: in
+# full for DPM and retrieval at the tight budget, and one case a domain for every summarising baseline, each of which
+# pays a call an event there: raise PAPER_COUNT on faster hardware. The loose budget of a paper-size case does not fit
+# its context either.
 set -euo pipefail
 
 results=${1:-benchmarks/results/longhorizon}
@@ -27,7 +28,7 @@ for size in small paper; do
   done
 done
 small=(--cases "$cases/mortgage-small" --cases "$cases/claim-small" --cases "$cases/prior_auth-small")
-paper=(--cases "$cases/mortgage-paper" --cases "$cases/claim-paper" --cases "$cases/prior_auth-paper")
+paper=(--config "${PAPER_CONFIG:-gpu_configs/cpu-16k.yaml}" --cases "$cases/mortgage-paper" --cases "$cases/claim-paper" --cases "$cases/prior_auth-paper")
 
 quality() { dpm bench quality --engine "$engine" --concurrency "$concurrency" "$@"; }
 
@@ -40,7 +41,7 @@ for step in $steps; do
       quality "${small[@]}" --count 4 --architectures dpm,retrieval,summarize_every_event --ratios 10,7,3 \
         --out "$results/quality-small" ;;
     paper)  # Table 1 on paper-size cases, tight budget
-      quality "${paper[@]}" --architectures dpm,retrieval --ratios 20 --out "$results/quality-paper" ;;
+      quality "${paper[@]}" --architectures dpm,retrieval --ratios 20 --concurrency 6 --out "$results/quality-paper" ;;
     summaries)
       quality "${paper[@]}" --count "$paper_count" --architectures "$summaries" --ratios 20 \
         --out "$results/quality-paper" ;;

@@ -101,9 +101,14 @@ class Cell(_Value):
         return self.surfaces[replay.surface]
 
     @property
+    def first_drifted(self) -> Replay | None:
+        """The first replay that found other bits."""
+        return next((replay for replay in self.replays if replay.surface != 0), None)
+
+    @property
     def first_difference(self) -> Difference | None:
-        """Where the first replay that drifted parts from the reference."""
-        drifted = next((replay for replay in self.replays if replay.surface != 0), None)
+        """Where that replay parts from the reference."""
+        drifted = self.first_drifted
         return None if drifted is None else first_difference(self.surfaces[0], self.surface_of(drifted))
 
     def to_value(self) -> dict[str, Any]:

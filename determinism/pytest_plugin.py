@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from determinism.gate import Finding
-    from determinism.gate_cases import GateCase
-    from determinism.gate_report import GateReport
-    from determinism.golden_store import Approval
+    from determinism.gate.cases import GateCase
+    from determinism.gate.report import GateReport
+    from determinism.gate.run import Finding
+    from determinism.gate.store import Approval
     from projection.engine import Engine
 
 ATTRIBUTE = "dpm_findings"  # of a test's report, which pytest-xdist carries from worker to controller
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--det-update"):
         _checked(lambda: _approver(config))
     if config.getoption("--det-report"):
-        from determinism.gate_report import check_report_path
+        from determinism.gate.report import check_report_path
 
         _checked(lambda: check_report_path(Path(config.getoption("--det-report"))))
     if not hasattr(config, "workerinput"):
@@ -87,7 +87,7 @@ def dpm_engine(pytestconfig: pytest.Config) -> Iterator[Engine]:
 @pytest.fixture
 def dpm_gate(request: pytest.FixtureRequest) -> DpmGate:
     """Hold a case against its golden; see `DpmGate`."""
-    from determinism.gate_cases import DEFAULT_BUDGET_CHARS, read_case, read_cases
+    from determinism.gate.cases import DEFAULT_BUDGET_CHARS, read_case, read_cases
 
     goldens_dir = _goldens_dir(request.config)
 
@@ -128,9 +128,9 @@ def pytest_runtest_makereport(
 
 def _check(request: pytest.FixtureRequest, case: GateCase) -> Finding:
     """The case's finding, which also goes to the session; when goldens are updated, what was observed goes there."""
-    from determinism.gate import Finding, Gate, check_case, observe
-    from determinism.gate_perturbations import choose_perturbations
-    from determinism.golden_store import Goldens, read_goldens
+    from determinism.gate.perturbations import choose_perturbations
+    from determinism.gate.run import Finding, Gate, check_case, observe
+    from determinism.gate.store import Goldens, read_goldens
     from inference.engines import profile_of, read_config
 
     config = request.config.getoption("--det-config")
@@ -194,9 +194,9 @@ class _Session:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not (self._findings or self._observed):
             return
-        from determinism.gate_report import write_report
-        from determinism.golden import parse_golden
-        from determinism.golden_store import approve
+        from determinism.gate.golden import parse_golden
+        from determinism.gate.report import write_report
+        from determinism.gate.store import approve
         from projection.errors import DpmError
 
         path = self._config.getoption("--det-report")
@@ -230,20 +230,20 @@ class _Session:
         if self._failure:
             write(f"error: {self._failure}", red=True)
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from determinism.annotations import annotate
+            from determinism.gate.annotations import annotate
 
             for line in annotate(self._findings, strict=True, file=self._config.getoption("--det-goldens")):
                 write(line)
 
     def _report(self) -> GateReport:
-        from determinism.gate_report import GateReport
+        from determinism.gate.report import GateReport
         from projection.engine import EngineIdentity
 
         identity = None if self._engine is None else EngineIdentity(self._engine)
         return GateReport(tuple(self._findings), "R3", strict=True, identity=identity)
 
     def _find_unused(self) -> list[str]:
-        from determinism.golden_store import read_goldens
+        from determinism.gate.store import read_goldens
 
         directory = _goldens_dir(self._config)
         asked = {finding.case for finding in self._findings}
@@ -252,8 +252,8 @@ class _Session:
 
 def _finding(value: dict[str, Any]) -> Finding:
     """A finding again, as it was before it crossed from the process of its test."""
-    from determinism.gate import Finding
-    from determinism.gate_compare import Divergence
+    from determinism.gate.compare import Divergence
+    from determinism.gate.run import Finding
 
     divergence = value["divergence"] and Divergence(**value["divergence"])
     return Finding(**value | {"divergence": divergence, "differing_fields": tuple(value["differing_fields"])})
@@ -265,7 +265,7 @@ def _goldens_dir(config: pytest.Config) -> Path:
 
 def _approver(config: pytest.Config) -> tuple[str, str]:
     """Why and by whom; raises RequestError where one is missing."""
-    from determinism.golden_store import check_approver
+    from determinism.gate.store import check_approver
 
     named = config.getoption("--det-by") or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
     reason = str(config.getoption("--det-reason"))

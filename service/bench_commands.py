@@ -1,4 +1,4 @@
-"""`dpm bench generate`: cases whose truth is proved; the experiments on them are in `service.experiment_commands`."""
+"""`dpm bench generate`: cases whose truth is proved; the experiments are in `service.experiment_commands`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import track
 from benchmarks.longhorizon.dataset import write_dataset
 from benchmarks.longhorizon.generator import SEED, check_request, generate_cases
 from projection.prompt import visible
-from service import experiment_commands, options
+from service import bench_judge_commands, experiment_commands, options
 from service.console import err, out, print_json
 
 app = typer.Typer(no_args_is_help=True)
@@ -20,6 +20,8 @@ app.command("quality")(experiment_commands.quality)
 app.command("cost")(experiment_commands.cost)
 app.command("scaling")(experiment_commands.scaling)
 app.command("report")(experiment_commands.report)
+app.command("judge")(bench_judge_commands.judge)
+app.command("rescore")(bench_judge_commands.rescore_rows)
 
 
 @app.command("generate")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from benchmarks.experiments_runner import Progress as JobProgress
+from benchmarks.experiments.runner import Progress as JobProgress
 from projection.prompt import visible
 from reporting.document import Badge, Code, Inline, Table
 from service.console import SECONDS_BETWEEN_LINES, err, out, say

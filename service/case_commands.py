@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from determinism.near_ties import MAX_ULP, Limit
-from determinism.replay_plan import Plan
+from determinism.replay.plan import Plan
 from inference import engines
 from inference.config import EngineConfig
 from projection import log

@@ -14,10 +14,10 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
-from determinism.compare_plan import CASES, Plan, Route, live_name, parse_live
-from determinism.compare_report import comparison_report
-from determinism.compare_run import Step, open_comparison, run_comparison
-from determinism.compare_table import compared_cells, comparison_document, count_calls, drifted_lanes
+from determinism.compare.plan import CASES, Plan, Route, live_name, parse_live
+from determinism.compare.report import comparison_report
+from determinism.compare.run import Step, open_comparison, run_comparison
+from determinism.compare.table import compared_cells, comparison_document, count_calls, drifted_lanes
 from determinism.verdict import DOES_NOT_HOLD, NOTHING_RAN
 from inference import engines
 from inference.live_calls import CallCounts, CallLimitError, Prices

@@ -14,23 +14,26 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from determinism import report
 from determinism.cell import Cell
-from determinism.plan import LaneName, Wish, make_plans
-from determinism.report import Report
-from determinism.results import open_results
-from determinism.suite import run as hold
+from determinism.report.files import report_document, write
+from determinism.report.summary import Report
+from determinism.suite.pace import Pace
+from determinism.suite.plan import LaneName, Wish, make_plans
+from determinism.suite.results import finished_cells, open_results
+from determinism.suite.run import Watch
+from determinism.suite.run import run as hold
 from determinism.verdict import NOTHING_RAN
 from inference import engines
 from projection.errors import RequestError
 from projection.prompt import visible
-from reporting.journal import Journal
 from service import options
 from service.console import VERDICT_STYLES, err, out, print_json, say
 
 app = typer.Typer(no_args_is_help=True)
 STYLES = {**VERDICT_STYLES, "SKIPPED": "yellow"}
 MEANINGS = {0: "PASS", 1: "DRIFT", 3: "INCOMPARABLE", 4: "ERROR", 5: "nothing ran"}
+
+SAY_EVERY_S = 60
 
 Names = list[str] | None
 Say = Callable[[Cell], None]
@@ -52,7 +55,10 @@ def run(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Every check and control once, in minutes.")] = False,
     power: Annotated[
-        int | None, typer.Option("--power", help="At least so many comparisons of each check on each lane.", min=1)
+        int | None,
+        typer.Option(
+            "--power", help="At least so many comparisons of each check on each lane; 300 bound drift to 1%.", min=1
+        ),
     ] = None,
     results: Annotated[
         Path | None, typer.Option("--out", help="The results folder; one that is there is continued.", file_okay=False)
@@ -72,40 +78,58 @@ def run(
         say("nothing was chosen: no lane holds such a check")
         raise typer.Exit(NOTHING_RAN)
     parameters = wish.parameters(settings, plans)
-    with open_results(folder, parameters) as journal, _progress(journal, parameters["num_cells"]) as tell:
-        for cell in hold(plans, journal):
-            tell(cell)
-    found = report.write(folder)
+    with open_results(folder, parameters) as journal:
+        pace = Pace(plans, finished_cells(journal))
+        with _progress(pace, parameters["num_cells"]) as (watch, tell):
+            for cell in hold(plans, journal, watch):
+                tell(cell)
+    found = write(folder)
     if json:
-        print_json({**report.report_document(found), "results": str(folder)})
+        print_json({**report_document(found), "results": str(folder)})
     else:
         _print(found, folder)
     raise typer.Exit(found.exit_code)
 
 
 @contextmanager
-def _progress(journal: Journal, num_cells: int) -> Iterator[Say]:
-    """Each finished cell on stderr, how many there are, and the time left at the pace so far."""
-    num_before = len(journal.rows)
-    if num_before:
-        say(f"continuing: {num_before} of {num_cells} cells are there and are kept")
-    num_done, started = 0, time.monotonic()
+def _progress(pace: Pace, num_cells: int) -> Iterator[tuple[Watch, Say]]:
+    """Each turn in the bar, or now and then in a log; each finished cell; and the time left at the pace so far."""
+    if pace.num_cells:
+        say(f"continuing: {pace.num_cells} of {num_cells} cells are there and are kept")
+    started = last_said = time.monotonic()
+
+    def left() -> str:
+        left_s = pace.left_s(time.monotonic() - started)
+        if left_s is None:
+            return ""
+        return f"about {left_s / 60:.0f} min left" if left_s > 90 else f"about {left_s:.0f} s left"
+
     with Progress(*_COLUMNS, console=err, disable=not err.is_terminal) as bar:
-        task = bar.add_task("", total=num_cells, completed=num_before, left="")
+        task = bar.add_task("", total=pace.num_wanted, completed=pace.num_done, left="")
+
+        def watch(engine: str, check: str, num_comparisons: int) -> None:
+            nonlocal last_said
+            said = pace.compare(engine, check, num_comparisons)
+            bar.update(task, completed=pace.num_done, description=said, left=left())
+            if bar.disable and time.monotonic() - last_said > SAY_EVERY_S:
+                last_said = time.monotonic()
+                say(f"{said}, {left()}")
 
         def tell(cell: Cell) -> None:
-            nonlocal num_done
-            num_done += 1
-            passed_s = time.monotonic() - started
-            left_s = passed_s / num_done * (num_cells - num_before - num_done)
-            left = f"about {left_s / 60:.0f} min left" if left_s > 90 else f"about {left_s:.0f} s left"
-            bar.update(task, advance=1, left=left)
-            say(f"{num_before + num_done} of {num_cells}, {left}: {_sentence(cell)}")
+            pace.finish(cell)
+            bar.update(task, completed=pace.num_done, left=left())
+            say(f"{pace.num_cells} of {num_cells}, {left() or 'nothing compared yet'}: {_sentence(cell)}")
 
-        yield tell
+        yield watch, tell
 
 
-_COLUMNS = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+    TextColumn("{task.fields[left]}"),
+)
 
 
 def _sentence(cell: Cell) -> str:

@@ -15,16 +15,16 @@ from rich.text import Text
 
 from baseline.architectures import ARCHITECTURES, load_architecture
 from baseline.memory import Architecture
-from benchmarks.bench_report import collect_evidence, write_report
-from benchmarks.bench_tables import cost_table, scaling_table, score_table
-from benchmarks.cost import COMPLETION_USD, PROMPT_USD, Price, compare_cost, run_cost
-from benchmarks.experiments import plan_jobs
-from benchmarks.experiments_runner import COST, QUALITY, SCALING, Setting
+from benchmarks.experiments.answers import plan_jobs
+from benchmarks.experiments.cost import COMPLETION_USD, PROMPT_USD, Price, compare_cost, run_cost
+from benchmarks.experiments.quality import run_quality
+from benchmarks.experiments.rows import Results, read_results
+from benchmarks.experiments.runner import COST, QUALITY, SCALING, Setting
+from benchmarks.experiments.scaling import cut_cases, run_scaling, scaling_points
 from benchmarks.longhorizon.case import Case
 from benchmarks.longhorizon.dataset import read_dataset, verify_case
-from benchmarks.quality import run_quality
-from benchmarks.scaling import cut_cases, run_scaling, scaling_points
-from benchmarks.tables import Results, read_results
+from benchmarks.report.evidence import collect_evidence, write_report
+from benchmarks.report.tables import cost_table, scaling_table, score_table
 from inference import engines
 from projection.errors import RequestError
 from reporting.document import Table

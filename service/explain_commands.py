@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from determinism.cross_identity import CrossIdentity, audit_across, is_other_engine
 from determinism.divergence import CallDivergence, Parting, TokenSeen
-from determinism.doctor import Diagnosis
-from determinism.doctor_cell import CellExplanation, explain_cell, find_cell, hold_again
-from determinism.doctor_explain import Explanation, explain_record
-from determinism.doctor_switches import Setting, Switch
-from determinism.doctor_trials import Bench
+from determinism.doctor.cell import CellExplanation, explain_cell, find_cell, hold_again
+from determinism.doctor.diagnosis import Diagnosis
+from determinism.doctor.explain import Explanation, explain_record
+from determinism.doctor.switches import Setting, Switch
+from determinism.doctor.trials import Bench
 from determinism.near_ties import MAX_ULP, Ledger, Limit, scan
-from determinism.replay_outcome import cross_identity_value
+from determinism.replay.cross_identity import CrossIdentity, audit_across, is_other_engine
+from determinism.replay.outcome import cross_identity_value
 from determinism.verdict import NOTHING_RAN, exit_code
 from inference import engines
 from inference.config import EngineConfig

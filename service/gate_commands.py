@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from determinism.annotations import annotate
-from determinism.gate import Gate, find_unused, observe, run_gate
-from determinism.gate_cases import CASES_NAME, GateCase, read_cases
-from determinism.gate_compare import GATE_LEVELS, first_divergence
-from determinism.gate_report import GateReport, check_report_path, report_document, write_report
-from determinism.golden import Golden
-from determinism.golden_store import Goldens, check_approver, read_goldens
-from determinism.golden_store import approve as write_goldens
+from determinism.gate.annotations import annotate
+from determinism.gate.cases import CASES_NAME, GateCase, read_cases
+from determinism.gate.compare import GATE_LEVELS, first_divergence
+from determinism.gate.golden import Golden
+from determinism.gate.report import GateReport, check_report_path, report_document, write_report
+from determinism.gate.run import Gate, find_unused, observe, run_gate
+from determinism.gate.store import Goldens, check_approver, read_goldens
+from determinism.gate.store import approve as write_goldens
 from determinism.verdict import NOTHING_RAN
 from inference import engines
 from inference.config import EngineConfig

@@ -13,10 +13,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from determinism.replay_all import Run, Watch, read_audit_heads, read_run, replay_all
-from determinism.replay_outcome import Tally
-from determinism.replay_plan import Plan
-from determinism.replay_workers import Lanes, lanes_of, lanes_without_engine, process_lanes
+from determinism.replay.outcome import Tally
+from determinism.replay.plan import Plan
+from determinism.replay.run import Run, Watch, read_audit_heads, read_run, replay_all
+from determinism.replay.workers import Lanes, lanes_of, lanes_without_engine, process_lanes
 from inference import engines
 from inference.config import EngineConfig
 from projection.engine import Engine
@@ -127,7 +127,7 @@ def _lanes(options: Options, plan: Plan, settings: EngineConfig) -> Iterator[Lan
         return
     with ExitStack() as stack:
         if options.ray is not None:
-            from determinism.ray_workers import ray_lanes
+            from determinism.replay.ray_workers import ray_lanes
 
             lanes = ray_lanes(options.ray, num_engines, name, settings, options.in_flight, plan.limit)
             title = f"starting {num_engines} engines on the cluster"

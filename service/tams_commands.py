@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from benchmarks.experiments_runner import QUALITY
-from benchmarks.quality import compare_quality, measure_thresholds
-from benchmarks.tables import read_results
-from benchmarks.tams import Deployment, MeasuredThreshold, Recommendation, recommend
+from benchmarks.experiments.quality import compare_quality, measure_thresholds
+from benchmarks.experiments.rows import read_results
+from benchmarks.experiments.runner import QUALITY
+from benchmarks.experiments.tams import Deployment, MeasuredThreshold, Recommendation, recommend
 from service import options
 from service.console import out, print_json
 

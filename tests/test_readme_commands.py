@@ -69,7 +69,8 @@ def make_targets() -> set[str]:
 def is_program(words: Sequence[str]) -> bool:
     """Whether `python ...` names a module or a file of ours."""
     if words[0] == "-m":
-        return (ROOT / words[1].replace(".", "/")).with_suffix(".py").is_file()
+        module = ROOT / words[1].replace(".", "/")
+        return module.with_suffix(".py").is_file() or (module / "__main__.py").is_file()
     return (ROOT / words[0]).is_file()
 
 

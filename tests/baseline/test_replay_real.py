@@ -12,9 +12,9 @@ from baseline.architectures import load_architecture
 from baseline.memory import Architecture
 from baseline.record import BaselineRecord, build_baseline_record
 from baseline.replay import replay_baseline
-from benchmarks.failures import halved
-from benchmarks.failures_case import CaseInput, demonstration_case, run_case
-from benchmarks.failures_survival import DriftingEngine, measure_survival
+from benchmarks.failures.case import CaseInput, demonstration_case, run_case
+from benchmarks.failures.demonstrations import halved
+from benchmarks.failures.survival import DriftingEngine, measure_survival
 from determinism.tiny_model import write_tiny_model
 from inference.config import EngineConfig
 from projection.engine import Engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +15,11 @@ import pytest
 
 from baseline.architectures import load_architecture
 from baseline.memory import Architecture, BuiltMemory, TextMemory
-from benchmarks.experiments import Job, budget_of, build_row, case_digest, plan_jobs, run_job
-from benchmarks.experiments_runner import COST, QUALITY, SCHEMA_VERSION, Setting, run_experiment
+from benchmarks.experiments.answers import Job, budget_of, build_row, case_digest, plan_jobs, run_job
+from benchmarks.experiments.published import BUDGET_CHARS, RATIOS
+from benchmarks.experiments.runner import COST, QUALITY, SCHEMA_VERSION, Setting, run_experiment
 from benchmarks.longhorizon.case import Case
-from benchmarks.published import BUDGET_CHARS, RATIOS
+from benchmarks.longhorizon.generator import generate_cases
 from inference.scripted_engine import ScriptedEngine
 from projection.engine import Completion, Engine, Progress, Watch, unwatched
 from projection.errors import EngineError, RequestError
@@ -142,6 +144,23 @@ def rows(directory: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 # budgets and jobs
+
+
+def test_a_trajectory_may_fill_the_context_to_its_last_token_and_not_exceed_it() -> None:
+    """A long case: taken where the context just holds it, a refused row with its numbers where it does not.
+
+    At the last token there is room for half of the longest answer, which this engine, a token a character, may exceed.
+    """
+    (case,) = generate_cases("claim", "long", count=1, chars=30_000)
+    (job,) = plan_jobs([case], [load_architecture("dpm")], [Fraction(20)])
+    refused = row_of(job, ScriptedEngine(max_model_len=8192))
+    assert refused["status"] == "refused"
+    assert set(refused["scores"].values()) == {None, "0", "1"}, "no score but the omission rate"
+    needed = int(re.search(r": ([0-9]+) in all", refused["reason"])[1])  # type: ignore[index]
+    assert row_of(job, ScriptedEngine(max_model_len=needed))["status"] != "refused"
+    assert row_of(job, ScriptedEngine(max_model_len=2 * needed))["status"] == "scored"
+    below = row_of(job, ScriptedEngine(max_model_len=needed - 1))
+    assert (below["status"], below["reason"].partition(":")[0]) == ("refused", "PromptTooLongError")
 
 
 @pytest.mark.parametrize("name", ["tight", "moderate", "loose"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from baseline.architectures import load_architecture
-from benchmarks.experiments import plan_jobs
-from benchmarks.experiments_runner import SCHEMA_VERSION, Setting, run_experiment
+from benchmarks.experiments.answers import plan_jobs
+from benchmarks.experiments.runner import SCHEMA_VERSION, Setting, run_experiment
 from benchmarks.longhorizon.generator import generate_cases
 from determinism.tiny_model import write_tiny_model
 from inference.config import EngineConfig

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cost import Price, audit_surface, compare_cost
-from benchmarks.experiments_runner import COST, QUALITY, SCHEMA_VERSION
-from benchmarks.paired_statistics import holm
-from benchmarks.quality import compare_quality, measure_thresholds
-from benchmarks.scaling import cut_cases, scaling_points
-from benchmarks.tables import ResultRow, Results, mean_score, merge_rows, read_any_results, read_results
+from benchmarks.experiments.cost import Price, audit_surface, compare_cost
+from benchmarks.experiments.paired_statistics import holm
+from benchmarks.experiments.quality import compare_quality, measure_thresholds
+from benchmarks.experiments.rows import ResultRow, Results, find_schema, mean_score, merge_rows, read_results
+from benchmarks.experiments.runner import COST, QUALITY, SCHEMA_VERSION
+from benchmarks.experiments.scaling import cut_cases, scaling_points
 from projection.errors import NotFoundError, RequestError
 from reporting.journal import Journal
 from tests.benchmarks.scored_case import scored_case
@@ -186,7 +186,7 @@ def test_one_answer_in_two_folders_is_refused_and_two_answers_are_not() -> None:
 def test_a_folder_says_of_which_experiment_it_is(tmp_path: Path) -> None:
     with Journal.open(tmp_path, schema=COST, version=SCHEMA_VERSION, parameters={"engine_identity": "e"}):
         pass
-    assert read_any_results(tmp_path)[0] == COST
+    assert find_schema(tmp_path) == COST
 
 
 def test_a_folder_without_results_or_with_strange_rows_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,8 @@ from hypothesis import strategies as st
 
 from baseline.architectures import load_architecture
 from baseline.memory import NOTHING
-from benchmarks.failures import demonstrate, halved, measure_uncontrolled
-from benchmarks.failures_cache import SummaryCache, Tenant, fold_cached, key_by_case, key_by_content, measure_leak
-from benchmarks.failures_case import (
+from benchmarks.failures.cache import SummaryCache, Tenant, fold_cached, key_by_case, key_by_content, measure_leak
+from benchmarks.failures.case import (
     CONCURRENT_AT,
     build_case_memory,
     demonstration_case,
@@ -22,15 +22,25 @@ from benchmarks.failures_case import (
     run_case,
     swap_arrivals,
 )
-from benchmarks.failures_cost import measure_replay_cost
-from benchmarks.failures_order import measure_order, offered_values
-from benchmarks.failures_survival import DriftingEngine, count_same_calls, measure_survival
+from benchmarks.failures.cost import measure_replay_cost
+from benchmarks.failures.demonstrations import (
+    PARTS,
+    Countdown,
+    halved,
+    plan_pinned,
+    plan_uncontrolled,
+    run_demonstrations,
+)
+from benchmarks.failures.order import measure_order, offered_values
+from benchmarks.failures.survival import DriftingEngine, count_same_calls, measure_survival
 from inference.scripted_engine import ScriptedEngine
+from projection.engine import EngineIdentity
 from projection.entry import Stream
 from projection.errors import RequestError
 from projection.events import LoggedEvent
 from projection.grammar import Grammar
 from projection.view_grammar import Profile
+from reporting.journal import JournalError
 from tests.baseline.speaking_engine import SpeakingEngine
 from tests.projection.cases import odd_logs, task
 
@@ -140,7 +150,7 @@ def test_on_an_engine_that_always_drifts_nothing_survives() -> None:
     engine = ScriptedEngine()
     survival = measure_survival(EVERY_EVENT, engine, lambda n: DriftingEngine(engine, 1.0, n), CASE, num_replays=5)
     assert survival.survived == (0,) * 6
-    assert (survival.drift_rate, survival.predicted) == (1.0, 0.0)
+    assert (survival.drift_rate, survival.predicted) == (1.0, (0.0,) * 6)
 
 
 def test_survival_falls_with_the_number_of_calls_as_the_formula_says() -> None:
@@ -150,6 +160,8 @@ def test_survival_falls_with_the_number_of_calls_as_the_formula_says() -> None:
     for num_calls, survived in enumerate(survival.survived, start=1):
         expected = 0.9**num_calls
         assert abs(survived / num_replays - expected) < 3 * (expected * (1 - expected) / num_replays) ** 0.5
+        predicted = survival.predicted[num_calls - 1]
+        assert abs(survived / num_replays - predicted) < 3 * (predicted * (1 - predicted) / num_replays) ** 0.5
     projected = measure_survival(
         load_architecture("dpm"), engine, lambda n: DriftingEngine(engine, 0.1, n), CASE, num_replays
     )
@@ -176,22 +188,54 @@ def test_calls_count_as_the_same_up_to_the_first_that_differs() -> None:
     assert count_same_calls(reference, build_case_memory(EVERY_EVENT, engine, swapped)) == 4
 
 
-def test_survival_is_measured_on_an_engine_that_takes_no_grammar() -> None:
+def test_survival_is_measured_on_an_engine_that_takes_no_grammar(tmp_path: Path) -> None:
     class FreeEngine(ScriptedEngine):
         def script(self, prompt_token_ids: Sequence[int], grammar: Grammar | None) -> tuple[int, ...]:
             if grammar is not None:
                 raise RequestError("no grammar can be imposed here")
             return super().script(prompt_token_ids, grammar)
 
-    rows = measure_uncontrolled(FreeEngine(), Profile(2), num_replays=2)["survival"]
-    assert [row["num_same_memory"] for row in rows] == [2, 2]
+    planned = plan_uncontrolled([EVERY_EVENT], Profile(2), num_replays=2, num_events=None)
+    planned += plan_uncontrolled([EVERY_EVENT], Profile(2), num_replays=2, num_events=9)
+    engine = FreeEngine()
+    rows = run_demonstrations(planned, engine, engine.identity, tmp_path, lambda _: None).rows
+    assert list(rows) == [f"survival/summarize_every_event/{n} events/2 replays" for n in (6, 9)]
+    assert [(row["num_calls"], row["num_same_memory"]) for row in rows.values()] == [(6, 2), (9, 2)]
 
 
-def test_the_command_runs_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_is_run_once_and_a_killed_run_goes_on(tmp_path: Path) -> None:
+    names = ("dpm", "retrieval")
+    planned = plan_pinned([load_architecture(name) for name in names], ScriptedEngine(), Profile(2), 4)
+    engine, said = ScriptedEngine(), list[str]()
+    run_demonstrations(planned[:3], engine, engine.identity, tmp_path, said.append)
+    told = len(said)
+    found = run_demonstrations(planned, engine, engine.identity, tmp_path, said.append)
+    assert [line.partition(":")[0] for line in said[told:] if "call" not in line] == [one.key for one in planned[3:]]
+    parts = [key.partition("/")[0] for key in found.rows]
+    assert list(dict.fromkeys(parts)) == list(PARTS)
+    assert [parts.count(part) for part in PARTS] == [2] * 6
+    assert found.parameters["engine_identity"] == engine.identity.digest
+    with pytest.raises(JournalError):
+        run_demonstrations(planned, engine, EngineIdentity({"kind": "another"}), tmp_path, said.append)
+
+
+def test_on_a_pinned_engine_stateful_memories_replay_exactly_at_n_times_the_calls(tmp_path: Path) -> None:
     engine = ScriptedEngine()
-    found = demonstrate(engine, engine, Profile(2), ["dpm", "retrieval"], num_control_replays=4)
-    assert list(found) == [
-        "replay_cost_half", "replay_cost", "order", "survival", "survival_of_the_control", "shared_cache",
-    ]  # fmt: skip
-    assert all(len(rows) == 2 for rows in found.values())
-    assert capsys.readouterr().out == ""
+    planned = plan_pinned([load_architecture("dpm"), EVERY_EVENT], engine, Profile(2), 4)
+    rows = run_demonstrations(planned, engine, engine.identity, tmp_path, lambda _: None).rows
+    costs = {key: row for key, row in rows.items() if key.startswith("replay_cost")}
+    assert {row["replay_verdict"] for row in costs.values()} == {"PASS"}
+    assert [row["num_calls"] for row in costs.values()] == [2, 4, 2, 7]
+    control = rows["survival_of_the_control/summarize_every_event"]
+    assert control["survived"][-1] < control["num_replays"]
+
+
+def test_the_time_left_is_that_of_the_calls_that_are_left() -> None:
+    said: list[str] = []
+    countdown = Countdown(4, said.append)
+    countdown.begin("one", 2)
+    for _ in range(5):
+        countdown.on_call()  # more than were expected
+    countdown.begin("two", 2)
+    assert said[0] == "one: time left unknown"
+    assert said[-1].startswith("two: about ")

@@ -16,12 +16,12 @@ from benchmarks.longhorizon.rules import MARGINS
 from projection.canonical import sha256_hex
 
 DIGESTS = {
-    "mortgage-small": "ee8768fa911c01e0ff8e768cdfb82c8d31c0ab1176da4198c507c25afc4b1e66",
-    "mortgage-paper": "a5385eba3a9fcce19ccd2aa73afdbe9ddbceaeff9e4c6979a65047271e019177",
-    "claim-small": "a4a4ab991428dd7dd6e031e61686683f4cd8387fab100d282b48e433c994852b",
-    "claim-paper": "50e9a866036a5d84656a7c459fbed985d30ff74afe0e0a538f4183f68ed8227e",
-    "prior_auth-small": "d1d33e3603da0fcf63b04781b3513484d8edc178b257256322afcc36fcf3974e",
-    "prior_auth-paper": "66c52698e35d8397fe68998831fb6d364f617be0f7a89b0bdbdca5ca6ab74331",
+    "mortgage-small": "9a06322a4b29ecfe055275abe257c884b674d07b285ca86d77fafb384f85689d",
+    "mortgage-paper": "42d21a4c70e1e8df9d41a3a30f290a4c65e75b948088e27b3e98b51cfca4e65f",
+    "claim-small": "f6d2f4baf47e963e721867404fa158532567e1ba3cc0db71627e9f4f39d70e25",
+    "claim-paper": "5229442125b184fb8f74223b9cf3614fd04910e8c6956ceac464420d89eb167c",
+    "prior_auth-small": "910ef4493545062c74a28f4ad00d25a7e9e082010e9c0dc6b6d6efda570ace68",
+    "prior_auth-paper": "f567556d926aa1bfe4bd696ff900a7b9fb4c5a4dfac69fb839384d91ce8c9192",
 }
 """SHA-256 over the three files of case 0, by domain and size; a change of texts or rules changes them on purpose."""
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.paired_statistics import (
+from benchmarks.experiments.paired_statistics import (
     bootstrap_interval,
     cohen_h,
     compare_paired,

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from baseline.memory import TextMemory
-from benchmarks.scorers import ABSTAIN, PARSE_ERROR, AxisScores, score_axes, score_eda
+from benchmarks.scorers.axes import ABSTAIN, PARSE_ERROR, AxisScores, score_axes, score_eda
 from projection.view import parse_view, verify_view
 from tests.benchmarks.scored_case import DECISION_TEXT, VIEW_TEXT, decided, scored_case
 
@@ -35,6 +35,38 @@ def test_the_same_text_scores_the_same_as_a_memory_without_a_form() -> None:
 
 
 # FRP
+
+
+@pytest.mark.parametrize(
+    ("decision_text", "recovered", "why"),
+    [
+        (None, 0, "no decision, no memo"),
+        ("Outcome: PAY\nRationale: The loss is fine\n", 0, "nothing is cited and nothing said"),
+        ("Outcome: DENY\nReason: R10 [L1]\nRationale: The loss is over the limit\n", 1, "the line that is cited"),
+        ("Outcome: DENY\nReason: R10 [L1] [L2]\nRationale: The loss is over the limit\n", 2, "both lines"),
+        ("Outcome: PAY\nRationale: The loss is $11,500\n", 1, "the rationale says it"),
+        ("Outcome: DENY\nReason: R10 [L1]\nRationale: The loss is $12,000\n", 1, "the labelled line decides"),
+    ],
+)
+def test_the_memo_holds_what_the_decision_shows(decision_text: str | None, recovered: int, why: str) -> None:
+    memory = TextMemory(VIEW_TEXT + "Claimed was $12,000\n")
+    decision = decided(CASE, memory, decision_text) if decision_text else None
+    assert score_axes(CASE, memory, decision).frp_memo == recovered * THIRD, why
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("The loss is $12,000", "superseded"),
+        ("The loss is $11,500 where $12,000 was paid. It is $12,000", "the old value is the last"),
+        ("The loss is $111,500", "part of a longer number"),
+        ("[4] The loss is $11,500", "another event is cited"),
+    ],
+)
+def test_memos_that_must_not_count_as_the_loss_recovered(line: str, why: str) -> None:
+    memory = TextMemory(line)
+    decision = decided(CASE, memory, "Outcome: DENY\nReason: R10 [L1]\nRationale: The loss is over the limit\n")
+    assert score_axes(CASE, memory, decision).frp_memo == 0, why
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from baseline.memory import TextMemory
-from benchmarks.scorers_citations import CitationScores, score_citations
+from benchmarks.scorers.citations import CitationScores, score_citations
 from projection.view import verify_view
 from tests.benchmarks.scored_case import VIEW_TEXT, scored_case
 

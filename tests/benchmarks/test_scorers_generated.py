@@ -10,8 +10,8 @@ import pytest
 from baseline.memory import TextMemory
 from benchmarks.longhorizon.case import DOMAINS, Case, DomainName, Size
 from benchmarks.longhorizon.generator import generate_cases
-from benchmarks.scorers import AxisScores, score_axes
-from benchmarks.scorers_citations import score_citations
+from benchmarks.scorers.axes import AxisScores, score_axes
+from benchmarks.scorers.citations import score_citations
 from projection.decision import verify_decision
 from projection.task import MAX_REASONS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scorers_text import find_values, is_same_value, read_statements, states_value
+from benchmarks.scorers.text import find_values, is_same_value, read_statements, states_value
 from projection.task import FieldType, TaskField
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from benchmarks.tams import LONG_TRAJECTORY, Deployment, MeasuredThreshold, recommend
+from benchmarks.experiments.tams import LONG_TRAJECTORY, Deployment, MeasuredThreshold, recommend
 from projection.errors import RequestError
 
 NOTHING = {"needs_replay": False, "needs_audit": False, "needs_isolation": False}

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pydantic import JsonValue
 
 from determinism.cell import Cell, Observed, tally
-from determinism.checks import CHECKS
-from determinism.controls import controls_of
+from determinism.suite.checks import CHECKS
+from determinism.suite.controls import controls_of
 from determinism.surface import Surface
 from determinism.verdict import Verdict
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from determinism.golden_store import read_approvals, read_goldens
-from tests.determinism.gate_folder import write_cases
+from determinism.gate.store import read_approvals, read_goldens
+from tests.determinism.gate.folder import write_cases
 
 pytest_plugins = ["pytester"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 
 import pytest
@@ -71,7 +72,7 @@ def test_what_corrects_another_document_comes_before_what_only_speaks_of_the_sam
     assert ranked(log_of(*texts, links=links), "money", "income")[0][1] == first
 
 
-def spoken(*types: str, links: dict[int, tuple[Link, ...]]) -> list[LoggedEvent]:
+def spoken(*types: str, links: Mapping[int, tuple[Link, ...]]) -> list[LoggedEvent]:
     """Events of these types, each with an income of as many dollars as its position."""
     return [
         LoggedEvent(n, Event(f"e{n}", type_, "test", None, f"Income ${n}.00.", links.get(n, ())))

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from determinism.golden_store import read_approvals
+from determinism.gate.store import read_approvals
 from inference.scripted_engine import ScriptedEngine
-from tests.determinism.gate_folder import approve_all, write_cases
+from tests.determinism.gate.folder import approve_all, write_cases
 from tests.service.conftest import Dpm, Result
 
 Run = Callable[..., Result]
@@ -138,7 +138,7 @@ def test_no_cases_is_exit_code_five_and_starts_no_engine(gate: Run, approve: Run
 
 
 def test_another_engine_is_exit_code_three(gate: Run, goldens: Path, tmp_path: Path) -> None:
-    from tests.determinism.gate_folder import AlteredEngine
+    from tests.determinism.gate.folder import AlteredEngine
 
     approve_all(goldens, AlteredEngine({"weights": {"manifest_digest": "0" * 64}}))
     result = gate()

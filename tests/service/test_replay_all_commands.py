@@ -10,7 +10,7 @@ from projection.engine import EngineIdentity
 from projection.entry import Stream
 from projection.record import AuditRecord, parse_record
 from projection.store_sqlite import SqliteStore
-from tests.determinism.sealed_log import near_tied, not_best, of_another_engine, scratch_record, seal_many
+from tests.determinism.replay.sealed_log import near_tied, not_best, of_another_engine, scratch_record, seal_many
 from tests.projection.decided import fill_case, seal, with_changes, with_content
 from tests.service.conftest import Dpm
 

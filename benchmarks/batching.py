@@ -1,0 +1,116 @@
+"""What eight cases cost beside two, all in flight at once: `python -m benchmarks.batching`
+
+DPM decides two cases, then eight (those two among them), on one engine whose prefix cache is emptied before each run;
+one further case is decided first and not counted, so that neither run pays for what is built once. The ratio is seconds
+for eight / seconds for two: 4 would be no gain. The rows of the two cases must be the same in both runs, byte for byte,
+or the timings mean nothing. Results go to stdout, talk to stderr. Not a test: nothing fails because a machine is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from baseline.architectures import load_architecture
+from benchmarks.experiments.answers import plan_jobs
+from benchmarks.experiments.cost import CountingEngine
+from benchmarks.experiments.quality import run_quality
+from benchmarks.experiments.runner import Setting
+from benchmarks.longhorizon.case import SIZES, Case
+from benchmarks.longhorizon.generator import generate_cases
+from inference import engines
+from projection.engine import Engine
+from projection.view_grammar import Profile
+
+FEW, MANY = 2, 8
+
+
+@runtime_checkable
+class CachingEngine(Protocol):
+    """An engine whose prefix cache can be emptied."""
+
+    def reset_prefix_cache(self) -> None: ...
+
+
+class Quiet:
+    """Progress that says a line for each row."""
+
+    def begin(self, total_work: float, done_work: float) -> None:
+        """Nothing to say."""
+
+    def advance(self, work: float) -> None:
+        """Nothing to say."""
+
+    def tell(self, row: Mapping[str, Any]) -> None:
+        print(f"  {row['case_id']}: {row['status']}", file=sys.stderr)
+
+
+def measure(engine: Engine, profile: Profile, cases: Sequence[Case], ratio: Fraction) -> dict[str, Any]:
+    """Decide the last case, then the first two, then the first eight; nine cases are given.
+
+    Raises:
+        SystemExit: a case's row depends on how many cases ran beside it.
+    """
+    run_cases(engine, profile, cases[MANY:], ratio)
+    few, few_s = run_cases(engine, profile, cases[:FEW], ratio)
+    many, many_s = run_cases(engine, profile, cases[:MANY], ratio)
+    if any(many[key] != row for key, row in few.items()):
+        raise SystemExit("rows depend on how many cases run at once: these timings mean nothing")
+    return {
+        "engine_identity": engine.identity.digest,
+        "identity": dict(engine.identity.fields),
+        "num_cases": [FEW, MANY],
+        "trajectory_chars": [case.num_chars for case in cases[:MANY]],
+        "statuses": sorted({row["status"] for row in many.values()}),
+        "num_completion_tokens": [_tokens(rows) for rows in (few, many)],
+        "max_num_running": engine.counters().max_num_running if isinstance(engine, CountingEngine) else None,
+        "wall_s": [round(seconds, 2) for seconds in (few_s, many_s)],
+        "ratio": round(many_s / few_s, 2),
+        "are_rows_equal": True,
+    }
+
+
+def run_cases(
+    engine: Engine, profile: Profile, cases: Sequence[Case], ratio: Fraction
+) -> tuple[Mapping[str, Mapping[str, Any]], float]:
+    """All cases at once under DPM, on an empty prefix cache: their rows, and the seconds of the whole run."""
+    if isinstance(engine, CachingEngine):
+        engine.reset_prefix_cache()
+    jobs = plan_jobs(cases, [load_architecture("dpm")], [ratio])
+    print(f"{len(cases)} at once", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        recorded = run_quality(jobs, Setting(engine, profile, Path(folder)), Quiet(), concurrency=len(cases))
+        return recorded.rows, time.perf_counter() - started
+
+
+def _tokens(rows: Mapping[str, Mapping[str, Any]]) -> int:
+    return sum(row["counts"]["num_completion_tokens"] for row in rows.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", default="vllm")
+    parser.add_argument("--config", type=Path, help="engine configuration; default: the CPU profile that ships")
+    parser.add_argument("--size", default="small", choices=SIZES[:2])
+    parser.add_argument("--ratio", type=Fraction, default=Fraction(5), help="trajectory / budget")
+    arguments = parser.parse_args()
+    config = engines.read_config(arguments.config)
+    cases = list(generate_cases("mortgage", arguments.size, count=MANY + 1))
+    with engines.open_engine(arguments.engine, config) as engine:
+        found = measure(engine, engines.profile_of(config), cases, arguments.ratio)
+    command = " ".join(["python -m benchmarks.batching", *sys.argv[1:]])
+    print(
+        json.dumps({"command": command, "size": arguments.size, "compression": str(arguments.ratio), **found}, indent=2)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""`dpm determinism run` without a model: what is said, written and answered, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from determinism.suite.results import open_results, read_results
+from tests.service.conftest import Dpm, dpm
+
+__all__ = ["dpm"]
+
+RUN = ("determinism", "run", "--engine", "scripted", "--quick")
+
+
+def test_a_run_prints_one_document_and_leaves_a_report(dpm: Dpm, tmp_path: Path) -> None:
+    found = dpm(*RUN, "--out", tmp_path / "out", "--json")
+    assert found.code == 0, found.stderr
+    assert found.document["exit_code"] == found.document["num_missing"] == 0
+    assert {cell["check"] for cell in found.document["cells"] if cell["verdict"] == "PASS"} == {
+        "run_to_run",
+        "prefill_vs_decode",
+        "restart",
+    }
+    assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["cells"]
+    num_cells = len(found.document["cells"])
+    assert f"{num_cells} of {num_cells}, about 0 s left" in found.stderr
+
+
+def test_a_person_reads_verdicts_controls_and_what_was_skipped(dpm: Dpm, tmp_path: Path) -> None:
+    found = dpm(*RUN, "--out", tmp_path / "out")
+    assert "run_to_run         PASS 2  6 comparisons; 1 of 1 controls failed as they must" in found.stdout
+    assert "cells were skipped" in found.stdout
+    assert "verdict PASS" in found.stdout
+
+
+def test_a_finished_run_is_shown_again_and_not_held_again(dpm: Dpm, tmp_path: Path) -> None:
+    dpm(*RUN, "--check", "run_to_run", "--out", tmp_path / "out")
+    rows = (tmp_path / "out" / "rows.jsonl").read_bytes()
+    again = dpm(*RUN, "--check", "run_to_run", "--out", tmp_path / "out")
+    assert "3 of 3 cells are there" in again.stderr
+    assert (again.code, (tmp_path / "out" / "rows.jsonl").read_bytes()) == (0, rows)
+
+
+def test_each_run_has_a_folder_of_its_own_unless_one_is_named(dpm: Dpm, tmp_path: Path) -> None:
+    assert dpm(*RUN, "--check", "run_to_run").code == 0
+    (folder,) = (tmp_path / "home" / "determinism").iterdir()
+    _, cells = read_results(folder)
+    assert {cell.check for cell in cells} == {"run_to_run"}
+
+
+def test_checks_and_workloads_can_be_chosen(dpm: Dpm, tmp_path: Path) -> None:
+    chosen = ("--check", "run_to_run", "--check", "restart", "--workload", "claim-decision-short")
+    dpm(*RUN, *chosen, "--out", tmp_path / "out")
+    _, cells = read_results(tmp_path / "out")
+    assert {(cell.check, cell.workload) for cell in cells} == {
+        ("run_to_run", "claim-decision-short"),
+        ("restart", "claim-decision-short"),
+    }
+
+
+def test_power_counts_comparisons(dpm: Dpm, tmp_path: Path) -> None:
+    found = dpm("determinism", "run", "--engine", "scripted", "--power", 50, "--check", "run_to_run", "--out", tmp_path)
+    assert found.code == 0, found.stderr
+    _, cells = read_results(tmp_path)
+    assert sum(cell.num_comparisons for cell in cells if cell.control is None) >= 50
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--check", "no_such_check"),
+        ("--workload", "no-such-workload"),
+        ("--lane", "no-such-lane"),
+        ("--power", "10"),
+        ("--power", "0"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_runs(dpm: Dpm, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    found = dpm(*RUN, *arguments, "--out", tmp_path / "out")
+    assert found.code == 2
+    assert not (tmp_path / "out" / "rows.jsonl").exists()
+
+
+def test_nothing_chosen_is_exit_5(dpm: Dpm, tmp_path: Path) -> None:
+    found = dpm(*RUN, "--lane", "tiny", "--out", tmp_path / "out")
+    assert found.code == 5
+    assert "nothing was chosen" in found.stderr
+
+
+def test_only_what_is_skipped_is_exit_5_too(dpm: Dpm, tmp_path: Path) -> None:
+    assert dpm(*RUN, "--check", "preemption", "--out", tmp_path / "out").code == 5
+
+
+def test_two_suites_do_not_write_one_folder(dpm: Dpm, tmp_path: Path) -> None:
+    with open_results(tmp_path, {"a": "run"}):
+        found = dpm(*RUN, "--out", tmp_path, "--json")
+    assert found.code == 2
+    assert (found.error["type"], found.error["fields"]["cause"]) == ("JournalError", "in_use")
+
+
+def test_another_run_is_not_continued(dpm: Dpm, tmp_path: Path) -> None:
+    dpm(*RUN, "--check", "run_to_run", "--out", tmp_path)
+    found = dpm(*RUN, "--out", tmp_path, "--json")
+    assert (found.code, found.error["fields"]["cause"]) == (2, "other_parameters")
+
+
+def test_an_engine_that_does_not_exist_is_refused(dpm: Dpm) -> None:
+    assert dpm("determinism", "run", "--engine", "no-such-engine").code == 2
