@@ -205,6 +205,10 @@ class VacuousError(EngineError):
     """The circumstance of a check did not come about, so that it shows nothing."""
 
 
+class NoOccasionError(EngineError):
+    """This question gives the circumstance of a check no occasion, where another one may."""
+
+
 class Witnessed:
     """What an endpoint does from here on, as numbers."""
 

@@ -3,6 +3,7 @@
 A check is a name, what must be opened beside the endpoint, and a function that makes replays. It proves that its
 circumstance came about, from the endpoint's own counters or from where the answers came from, or raises VacuousError:
 a check that shows nothing is an ERROR, never a PASS. Nothing is asked again because it failed.
+A question that gives the circumstance no occasion is skipped, unless that is true of all.
 
 What counts as a comparison is one answer that was given under the circumstance, held against the answer to the same
 request alone. Of a batch that was seen to run together every row is one, each request once: a second row of the same
@@ -19,7 +20,7 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from determinism.cell import Observed
-from determinism.endpoints.endpoint import Endpoint, Request, VacuousError, Witnessed
+from determinism.endpoints.endpoint import Endpoint, NoOccasionError, Request, VacuousError, Witnessed
 from determinism.suite.arena import ALONE, Arena, observed
 from determinism.suite.pressure import crowd
 from determinism.surface import Surface
@@ -208,6 +209,10 @@ def speculation(arena: Arena, request: Request, turn: int) -> Observation:
     ((name, other),) = arena.others.items()
     _, as_configured = _again(arena.main, request, 1)
     completions, turned = _again(other, request, NUM_TIMES_IN_A_ROW)
+    if not (as_configured.get("num_draft_tokens") or turned.get("num_draft_tokens")):
+        raise NoOccasionError(
+            "no token was guessed ahead: the answer repeats nothing, or num_draft_tokens is not counted"
+        )
     evidence = _one_moved("num_draft_tokens", {"as configured": as_configured, name: turned})
     return Observation(_of(request, [observed(name, completion) for completion in completions]), evidence)
 

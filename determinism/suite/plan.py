@@ -29,7 +29,7 @@ LaneName = Literal["configured", "tiny"]
 LANE_NAMES: tuple[LaneName, ...] = get_args(LaneName)
 
 QUICK_WORKLOADS = ("mortgage-projection-short", "claim-projection-short-free")
-QUICK_TINY_WORKLOADS = (*QUICK_WORKLOADS, "mortgage-decision-short", "claim-projection-long-free")
+QUICK_TINY_WORKLOADS = (*QUICK_WORKLOADS, "claim-decision-short", "claim-projection-long-free")
 ON_A_SERVER = ("routes", "second server")
 MODELLED_FAULTS = ("invariant attention off",)  # which two layers do not show
 BRIEF, QUICK, FULL = Effort(24, (4,), 3), Effort(24, (2, 4), 3), Effort(48, (2, 8), 5)

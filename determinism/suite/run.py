@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from determinism.cell import Cell, CellKey, Observed, tally
-from determinism.endpoints.endpoint import Endpoint, NotPossibleError, Request, VacuousError
+from determinism.endpoints.endpoint import Endpoint, NoOccasionError, NotPossibleError, Request, VacuousError
 from determinism.suite.arena import Arena, Effort
 from determinism.suite.checks import Beside, Check
 from determinism.suite.controls import Control
@@ -85,6 +85,7 @@ class Findings:
     reason: str = ""
     wall_s: float = 0.0
     num_turns: int = 0
+    lacks_occasion: bool = False
 
     @property
     def num_comparisons(self) -> int:
@@ -98,6 +99,8 @@ class Findings:
             yield
         except (NotPossibleError, PromptTooLongError) as exc:
             self.verdict, self.reason = "SKIPPED", exc.message
+        except NoOccasionError as exc:
+            self.verdict, self.reason, self.lacks_occasion = "SKIPPED", exc.message, True
         except DpmError as exc:
             self.verdict, self.reason = "ERROR", exc.message
         finally:
@@ -181,6 +184,8 @@ class LaneRun:
             if name is None:
                 break
             self._take_turn(check, findings, name)
+        if not num_compared:
+            _require_occasion(findings.values())
         for name, found in findings.items():
             yield self._keep(check, name, found)
 
@@ -241,6 +246,7 @@ class LaneRun:
             arena = self._faulty(check, control)
             self._observe(check, arena, {self._requests[name]: found}, name)
             found.evidence["engine_identity_with_fault"] = _identities(arena, control)
+        _require_occasion([found])
         yield self._keep(check, name, found, control)
 
     def _faulty(self, check: Check, control: Control) -> Arena:
@@ -282,6 +288,13 @@ class LaneRun:
             wall_s=found.wall_s,
         )
         return draft.model_copy(update={"reason": _difference(draft)}) if draft.verdict == "DRIFT" else draft
+
+
+def _require_occasion(findings: Iterable[Findings]) -> None:
+    """A check to which no question gave an occasion has shown nothing."""
+    for found in findings:
+        if found.lacks_occasion:
+            found.verdict = "ERROR"
 
 
 def _next_to_lead(findings: Mapping[str, Findings], wants_more: bool) -> str | None:

@@ -59,4 +59,4 @@ def test_attention_that_was_switched_off_is_named_as_the_cause(model_dir: Path, 
     assert [(cause["name"], cause["change"]) for cause in found["causes"]] == [("invariant attention", "on -> off")]
     assert found["fixed_fields"] == []
     first = found["divergences"][0]["first"]
-    assert first["logprob_ulp"] > 0 or first["recorded"]["token_id"] != first["found"]["token_id"]
+    assert first["recorded"] != first["found"]  # the token, its log-probability or its margin

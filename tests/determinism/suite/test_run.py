@@ -20,6 +20,7 @@ from determinism.suite.faults import Circumstance, FaultyEndpoint, PureFault
 from determinism.suite.plan import TINY_MODEL_LEN
 from determinism.suite.results import open_results, read_results
 from determinism.suite.run import LanePlan, conclude, run
+from determinism.workloads import Workload, choose_workloads
 from inference.scripted_engine import ScriptedTokenizer
 from projection.engine import Completion
 from projection.errors import ConfigurationError, EngineError
@@ -140,6 +141,27 @@ def test_a_check_whose_circumstance_did_not_come_about_is_an_error(
     assert {cell.check for cell in cells if cell.verdict == "ERROR"} == checks
     assert all(missing in cell.reason for cell in cells if cell.verdict == "ERROR")
     assert conclude(cells) == 4
+
+
+def test_a_question_whose_answer_repeats_nothing_is_skipped_by_speculation_unless_all_are(tmp_path: Path) -> None:
+    repeating, other = choose_workloads(["mortgage-projection-short", "mortgage-decision-short"])
+    prompt = repeating.prompt_token_ids(ScriptedTokenizer())
+
+    class Guessing(SimulatedEndpoint):
+        def ask(self, requests: Sequence[Request]) -> list[Completion]:
+            repeats = any(request.prompt_token_ids == prompt for request in requests)
+            self._witnesses = EVERYTHING if repeats else EVERYTHING - FEATURES
+            return super().ask(requests)
+
+    def found(folder: str, *workloads: Workload) -> dict[str, str]:
+        lane = SimulatedLane(make_beside=Guessing)
+        plan = make_plan(lane, checks=["speculation"], workloads=workloads, effort=Effort(24, (2,), 3, 9))
+        cells = hold(tmp_path / folder, plan)
+        assert sum(cell.num_comparisons for cell in cells) in {0, 9}
+        return {cell.workload: cell.verdict for cell in cells}
+
+    assert found("both", repeating, other) == {repeating.name: "PASS", other.name: "SKIPPED"}
+    assert found("one", other) == {other.name: "ERROR"}
 
 
 @pytest.mark.parametrize("check", ["speculation", "prefix_cache"])
