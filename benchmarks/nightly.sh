@@ -28,7 +28,17 @@ for size in small paper; do
   done
 done
 small=(--cases "$cases/mortgage-small" --cases "$cases/claim-small" --cases "$cases/prior_auth-small")
-paper=(--config "${PAPER_CONFIG:-gpu_configs/cpu-16k.yaml}" --cases "$cases/mortgage-paper" --cases "$cases/claim-paper" --cases "$cases/prior_auth-paper")
+long_context=(--config "${PAPER_CONFIG:-gpu_configs/cpu-16k.yaml}")
+paper=("${long_context[@]}" --cases "$cases/mortgage-paper" --cases "$cases/claim-paper" --cases "$cases/prior_auth-paper")
+
+# report_on NAME SIZE: a report of every results folder of that size
+report_on() {
+  local found=() folder
+  for folder in "$results"/{quality,cost,scaling}-"$2"; do
+    [ -e "$folder/rows.jsonl" ] && found+=(--results "$folder")
+  done
+  [ ${#found[@]} -eq 0 ] || dpm bench report "${found[@]}" --out "$results/$1"
+}
 
 quality() { dpm bench quality --engine "$engine" --concurrency "$concurrency" "$@"; }
 
@@ -46,21 +56,18 @@ for step in $steps; do
       quality "${paper[@]}" --count "$paper_count" --architectures "$summaries" --ratios 20 \
         --out "$results/quality-paper" ;;
     cost)  # Table 2: alone on the engine
-      dpm bench cost --engine "$engine" "${small[@]}" --count 2 --ratios 20,5,2 --out "$results/cost-small"
+      dpm bench cost --engine "$engine" "${small[@]}" --count "${COST_COUNT:-2}" --ratios 20,5,2 --out "$results/cost-small"
       dpm bench cost --engine "$engine" "${paper[@]}" --count 1 --ratios 20 --out "$results/cost-paper" ;;
     scaling)
       dpm bench scaling --engine "$engine" --cases "$cases/claim-paper" --events 4,8,16,32 --ratio 20 \
-        --out "$results/scaling" ;;
+        "${long_context[@]}" --out "$results/scaling-paper" ;;
     closed)  # the summarising baselines under DPM's own grammar, which is more than the paper gave them
       quality "${small[@]}" --count "$small_count" --architectures "$closed" --ratios 20,5,2 \
         --out "$results/quality-small"
       quality "${paper[@]}" --count "$paper_count" --architectures "$closed" --ratios 20 --out "$results/quality-paper" ;;
-    report)
-      found=()
-      for folder in "$results"/{quality,cost}-{small,paper} "$results/scaling"; do
-        [ -e "$folder/rows.jsonl" ] && found+=(--results "$folder")
-      done
-      dpm bench report "${found[@]}" --out "$results" ;;
+    report)  # one report an engine: small cases and paper-size cases run on different ones
+      report_on report small
+      report_on report-paper paper ;;
     *) echo "error: no step $step" >&2; exit 2 ;;
   esac
 done
