@@ -27,7 +27,7 @@ from determinism.suite.faults import FaultyEndpoint, PureFault
 from determinism.suite.lane import Lane
 from determinism.suite.results import finished_cells, row_key
 from determinism.verdict import Verdict, exit_code
-from determinism.workloads import Workload
+from determinism.workloads import Workload, choose_workloads
 from projection.errors import ConfigurationError, DpmError, PromptTooLongError
 from reporting.journal import Journal
 
@@ -57,9 +57,12 @@ class LanePlan:
         return suitable[: self.max_batch_workloads] if check.is_batched else suitable
 
     def controls_of(self, check: Check) -> list[tuple[Control, Workload]]:
-        """The controls of a check, each on one workload: a free one where it can be, since more is compared there."""
+        """The controls of a check, each on one workload: its own, or else a free one where it can be, since more is
+        compared there.
+        """
         workloads = sorted(self.workloads_of(check), key=lambda workload: workload.grammar is not None)
-        return [(control, workloads[0]) for control in self.controls if workloads and control.check == check.name]
+        controls = [control for control in self.controls if workloads and control.check == check.name]
+        return [(c, choose_workloads([c.workload])[0] if c.workload else workloads[0]) for c in controls]
 
     def num_wanted(self, check: Check) -> int:
         """Comparisons of a check, at least; a check that nothing is suitable for wants none."""
@@ -145,6 +148,8 @@ class LaneRun:
         self._main = lane.open()
         self._require_same_engine()
         self._requests = {workload.name: self._request(workload) for workload in plan.workloads}
+        of_controls = [workload for check in plan.checks for _, workload in plan.controls_of(check)]
+        self._requests_of_controls = {workload.name: self._request(workload) for workload in of_controls}
         company = [replace(self._request(workload), grammar=None) for workload in plan.company]
         requests = tuple(dict.fromkeys([*self._requests.values(), *company]))
         self._arena = Arena(self._main, {}, requests, plan.effort)
@@ -223,7 +228,7 @@ class LaneRun:
 
     def _observe(self, check: Check, arena: Arena, held: Mapping[Request, Findings], name: str) -> None:
         """One turn that one request leads; every row goes to the findings of its request, where there are any."""
-        request = self._requests[name]
+        request = self._requests.get(name) or self._requests_of_controls[name]
         found = held[request]
         if not found.replays:
             found.replays.append(check.reference(arena, request))
@@ -244,7 +249,7 @@ class LaneRun:
         with found.measured():
             self._prepare(check, self._arena)
             arena = self._faulty(check, control)
-            self._observe(check, arena, {self._requests[name]: found}, name)
+            self._observe(check, arena, {self._requests_of_controls[name]: found}, name)
             found.evidence["engine_identity_with_fault"] = _identities(arena, control)
         _require_occasion([found])
         yield self._keep(check, name, found, control)
