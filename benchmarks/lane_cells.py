@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inference.config import AttentionConfig, EngineConfig, FeaturesConfig, SpeculationConfig
+from inference.config import AttentionConfig, EngineConfig, FeaturesConfig, RopeConfig, SpeculationConfig
 from inference.vllm_runtime import BLOCK_SIZE
 
 MAX_TOKENS = 64
 LENGTHS = (50, 450, 1400, 2000)
 """Tokens of the prompts that every cell answers. Below about 400 a comparison is blind: stock vLLM passes it too."""
 LONG_LENGTHS = (4000, 8000)
+STRETCHED_LENGTHS = (450, 1400, 9000)
+"""The last one stands beyond the 8,192 positions of the training, where only stretched positions reach."""
 STRANGER_LENGTHS = (61, 200, 333, 520)
 BATCH_SIZES = (2, 8)
 WIDE_BATCH_SIZES = (2, 8, 32, 64)
@@ -66,8 +68,9 @@ def configure(cell: Cell, base: EngineConfig, weights_dir: Path) -> EngineConfig
 
 
 def quick(cell: Cell) -> Cell:
-    """The same cell on short prompts and small batches, for tests."""
-    return replace(cell, lengths=LENGTHS, batch_sizes=BATCH_SIZES)
+    """The same cell on short prompts and small batches, for tests; long ones where the cell is about them."""
+    lengths = STRETCHED_LENGTHS if cell.lengths == STRETCHED_LENGTHS else LENGTHS
+    return replace(cell, lengths=lengths, batch_sizes=BATCH_SIZES)
 
 
 def bytes_per_block(weights_dir: Path, dtype: str) -> int:
@@ -93,6 +96,14 @@ DRAFTS = ("num_draft_tokens", "num_accepted_draft_tokens")
 FEATURES_ON = FeaturesConfig(prefix_caching=True, chunked_prefill=True, speculation=_ngram(4))
 ALL_ON = {"features": FEATURES_ON, "max_num_batched_tokens": 512}
 ALL_WITNESSES = ("num_cached_tokens", *DRAFTS)
+STRETCHED = {
+    "max_model_len": 16384,
+    "kv_cache_gib": 4.0,
+    "rope_parameters": RopeConfig(
+        rope_type="yarn", rope_theta=100_000.0, factor=2.0, original_max_position_embeddings=8192
+    ),
+}
+"""Positions as in `gpu_configs/cpu-16k.yaml`."""
 COMPILED = {"features": FeaturesConfig(compile=True)}
 COMPILED_ALL_ON = ALL_ON | {"features": FEATURES_ON.model_copy(update={"compile": True})}
 
@@ -107,6 +118,8 @@ CELLS: tuple[Cell, ...] = (
     Cell("preemption", "plain", {}, ("num_preemptions",), is_short_of_room=True),
     Cell("preemption, all on", "plain", ALL_ON, ("num_preemptions", *ALL_WITNESSES), is_short_of_room=True),
     Cell("all on", "plain", ALL_ON | WIDE, ALL_WITNESSES, LENGTHS + LONG_LENGTHS, WIDE_BATCH_SIZES),
+    Cell("stretched", "stretched", STRETCHED, lengths=STRETCHED_LENGTHS),
+    Cell("stretched, all on", "stretched", STRETCHED | ALL_ON, ALL_WITNESSES, STRETCHED_LENGTHS),
     Cell("two threads", "plain", {"num_threads": 2}),
     Cell("two threads, all on", "plain", ALL_ON | {"num_threads": 2}, ALL_WITNESSES),
     Cell("compiled", "compiled", COMPILED, is_refused=True),

@@ -94,16 +94,17 @@ class CallMeter:
     def counts(self) -> CallCounts:
         return self._counts
 
-    def begin(self) -> None:
-        """Count an attempt that is about to be made.
+    def begin(self, after: Failure | None = None) -> None:
+        """Count an attempt that is about to be made; `after` is what the one before it met.
 
         Raises:
             CallLimitError: it would be one too many.
         """
         with self._lock:
             if self._counts.num_calls >= self.max_calls:
+                met = "" if after is None else f"; the last attempt failed: {after.error}"
                 raise CallLimitError(
-                    f"the limit of {self.max_calls} calls is reached, retries included; what is finished is kept. "
+                    f"the limit of {self.max_calls} calls is reached, retries included{met}; what is finished is kept. "
                     "Raise --max-calls to go on",
                     max_calls=self.max_calls,
                 )
@@ -139,8 +140,9 @@ def call(attempt: Attempt, meter: CallMeter, max_retries: int, wait: Wait = time
         DpmError: of the last attempt.
     """
     num_retries = 0
+    met: Failure | None = None
     while True:
-        meter.begin()
+        meter.begin(after=met)
         outcome = attempt()
         if isinstance(outcome, LiveAnswer):
             meter.answered(outcome)
@@ -151,7 +153,7 @@ def call(attempt: Attempt, meter: CallMeter, max_retries: int, wait: Wait = time
             raise outcome.error
         wait(wait_s)
         meter.retried(wait_s)
-        num_retries += 1
+        num_retries, met = num_retries + 1, outcome
 
 
 def _wait_s(failure: Failure, num_retries: int) -> float:

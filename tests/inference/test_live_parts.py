@@ -104,6 +104,11 @@ def test_waits_double_up_to_a_minute() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 
 
+def test_a_limit_that_retries_used_up_tells_what_they_met() -> None:
+    with pytest.raises(CallLimitError, match="the last attempt failed: no connection"):
+        call(lambda: Failure(EngineError("no connection"), may_pass=True), CallMeter(2), 5, lambda _: None)
+
+
 def test_the_limit_holds_for_many_threads_together() -> None:
     meter = CallMeter(50)
     refused = list[CallLimitError]()
