@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 COMPLETIONS = "/v1/completions"
 CONNECT_TIMEOUT_S = 10.0
+IDENTITY_TIMEOUT_S = 60.0  # a document that is ready, from a machine that may be busy
 READ_TIMEOUT_S = 900.0  # a long prompt's first token on a small machine
 NUM_TOP = 20  # log-probabilities asked for at every position; open positions are asked for alone, with more
 NUM_TOP_ALONE = 2000
@@ -71,6 +72,7 @@ class VllmServerEngine:
         expected_identity: str | None = None,
         transport: httpx.BaseTransport | None = None,
         cache_salt: str | None = None,
+        identity_timeout_s: float = IDENTITY_TIMEOUT_S,
     ) -> VllmServerEngine:
         """Ask a server for its identity.
 
@@ -87,7 +89,7 @@ class VllmServerEngine:
         except httpx.InvalidURL as exc:
             raise ConfigurationError(f"{url!r} is not an address of a server: {exc}", engine=url) from exc
         try:
-            identity = _read_identity(client, url)
+            identity = _read_identity(client, url, identity_timeout_s)
             tokenizer = PinnedTokenizer(weights_dir)
             _require_same("identity", url, expected_identity or identity.digest, identity.digest)
             stated = str(identity.fields.get("tokenizer_digest"))
@@ -333,9 +335,9 @@ class VllmServerEngine:
         return document
 
 
-def _read_identity(client: httpx.Client, url: str) -> EngineIdentity:
+def _read_identity(client: httpx.Client, url: str, timeout_s: float) -> EngineIdentity:
     with _reading(url):
-        answer = client.get("/dpm/identity")
+        answer = client.get("/dpm/identity", timeout=timeout_s)
         if answer.status_code != 200:
             raise EngineError(
                 f"{url} answers {answer.status_code} to /dpm/identity: it is not a server that 'dpm engine serve' "

@@ -110,6 +110,13 @@ def engine(server: LittleServer, weights_dir: Path) -> Iterator[VllmServerEngine
         yield engine
 
 
+def test_a_server_that_takes_the_call_and_says_nothing_is_given_up(weights_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(EngineError, match="does not answer in time"):
+            VllmServerEngine.connect(url, weights_dir, identity_timeout_s=0.2)
+
+
 def test_tokens_go_in_and_come_out(engine: VllmServerEngine, server: LittleServer) -> None:
     seen: list[tuple[int, int]] = []
     completion = engine.generate([4, 5, 6], 9, None, lambda done, limit: seen.append((done, limit)))

@@ -84,6 +84,13 @@ class EditedStore(MemoryStore):
         yield from (row for row in rows if row.position > after and (up_to is None or row.position <= up_to))
 
 
+def filled_store() -> EditedStore:
+    """The small case's events in a store to edit."""
+    store = EditedStore()
+    fill_case(store)
+    return store
+
+
 def seal(store: Store, record: AuditRecord) -> str:
     """Seal a record as `decide_case` does; returns its id."""
     number = len(list(store.entries(Stream(record.tenant_id, "audit"))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from projection.canonical import sha256_hex
-from projection.entry import Head, Stream
+from projection.entry import Entry, Head, Stream, chain
 from projection.events import Event, Link
 from projection.log import Store, append
 
@@ -34,6 +34,11 @@ def counted_salt() -> Callable[[], bytes]:
         return bytes.fromhex(sha256_hex(num_calls.to_bytes(8, "big")))
 
     return salt
+
+
+def make_entries(num_events: int = 8) -> list[Entry]:
+    """The entries of a log of that many events, in no store yet."""
+    return list(chain(STREAM, Head(), make_events(num_events), now=NOW, salt=counted_salt()))
 
 
 def fill(store: Store, events: Sequence[Event], stream: Stream = STREAM) -> Head:

@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 
 from projection.events import Event
+from projection.store_sqlite import SqliteStore
 from service.cli import main
 from tests.projection.cases import EVENTS, TASK_YAML
 from tests.projection.trajectories import make_events
+
+ROOT = Path(__file__).parents[2]
+DECIDE = ("decide", "events.jsonl", "--task", "task.yaml", "--engine", "scripted", "--json")
+SMALL_EVENTS = [logged.event for logged in EVENTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,18 @@ def write_events(path: Path, events: Sequence[Event], subject: str | None = "LN-
     return path
 
 
+def log_state(db: Path) -> list[tuple[str, int, str]]:
+    """Stream, position and hash of every entry; nothing where there is no file."""
+    if not db.exists():
+        return []
+    with SqliteStore.open_read_only(db) as store:
+        return [(str(stream), e.position, e.entry_hash) for stream in store.streams() for e in store.entries(stream)]
+
+
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     """A folder with the small case: events.jsonl, task.yaml."""
-    write_events(tmp_path / "events.jsonl", [logged.event for logged in EVENTS])
+    write_events(tmp_path / "events.jsonl", SMALL_EVENTS)
     (tmp_path / "task.yaml").write_bytes(TASK_YAML)
     return tmp_path
 
@@ -91,7 +104,7 @@ def decided_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "task.yaml").write_bytes(TASK_YAML)
     command = [sys.executable, "-m", "service.cli", "decide", "events.jsonl", "--task", "task.yaml", "--tenant", "acme",
                "--engine", "scripted", "--json"]  # fmt: skip
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=True)
     (folder / "decision.json").write_text(done.stdout, encoding="utf-8")
     return folder

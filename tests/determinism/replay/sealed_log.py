@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -16,20 +17,19 @@ from determinism.replay.run import Replay, Run, read_audit_heads, replay_all
 from determinism.replay.workers import lanes_of
 from inference.scripted_engine import ScriptedEngine
 from projection.engine import Completion, EngineIdentity, Progress, Score
+from projection.entry import Stream
 from projection.grammar import Grammar
 from projection.log import Store
 from projection.record import AuditRecord
 from tests.projection.decided import (
-    EditedStore,
     decide_small_case,
-    fill_case,
     seal,
     with_call,
     with_changes,
     with_content,
 )
 
-SIZES_APART = 2**20  # of float32 steps: no near-tie
+AUDIT = Stream("acme", "audit")
 
 
 class CountedEngine(ScriptedEngine):
@@ -67,12 +67,6 @@ class WobblyEngine(CountedEngine):
         logprobs = list(completion.logprobs)
         logprobs[3] = math.nextafter(logprobs[3], -math.inf)
         return replace(completion, logprobs=tuple(logprobs))
-
-
-def filled_store() -> EditedStore:
-    store = EditedStore()
-    fill_case(store)
-    return store
 
 
 def scratch_record(store: Store) -> AuditRecord:
@@ -122,3 +116,14 @@ def with_replays(store: Store, directory: Path, replays: Sequence[Replay], ident
     """Replay a log with these, whatever they are."""
     run = Run(Plan(), read_audit_heads(store, None), identity)
     return replay_all(store, run, replays, directory, lambda _done, _total: None)
+
+
+def rows_of(directory: Path) -> dict[int, dict[str, Any]]:
+    """Every row of every segment, by position; a row that stands twice is a failure."""
+    rows: dict[int, dict[str, Any]] = {}
+    for file in sorted(directory.glob("segment-*/rows.jsonl")):
+        for line in file.read_text().splitlines()[1:]:
+            row = json.loads(line)["row"]
+            assert row["position"] not in rows
+            rows[row["position"]] = row
+    return rows

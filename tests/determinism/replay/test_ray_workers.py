@@ -15,8 +15,8 @@ from determinism.replay.ray_workers import ray_lanes
 from inference.scripted_engine import ScriptedEngine
 from projection.errors import ConfigurationError, EngineError
 from tests.determinism.plain_config import PLAIN
-from tests.determinism.replay.sealed_log import filled_store, not_best, scratch_record, seal_many, with_replays
-from tests.projection.decided import seal
+from tests.determinism.replay.sealed_log import not_best, scratch_record, seal_many, with_replays
+from tests.projection.decided import filled_store, seal
 
 pytestmark = pytest.mark.engine  # a cluster takes some seconds and several processes
 
