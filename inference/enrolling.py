@@ -6,10 +6,12 @@ A server whose answers depend on their neighbours is refused here, before anythi
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from inference.api_key import key_headers
 from inference.enrolment import Enrolment, KnownAnswer, enrol
 from inference.request_profile import parse_object
 from inference.selftest import check_known_answers, generate
@@ -34,10 +36,11 @@ def enrol_server(url: str, identity: EngineIdentity, tokenizer: PinnedTokenizer)
 async def _enrol(url: str, identity: EngineIdentity, tokenizer: PinnedTokenizer) -> Enrolment:
     import httpx
 
-    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client:
+    headers = {**key_headers(os.environ), "x-dpm-accept": "degraded"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False) as client:
 
         async def ask(request: Mapping[str, Any]) -> Mapping[str, Any]:
-            answer = await client.post("/v1/completions", json=dict(request), headers={"x-dpm-accept": "degraded"})
+            answer = await client.post("/v1/completions", json=dict(request))
             if answer.status_code != 200:
                 raise EngineError(f"the server at {url} answers {answer.status_code}: {answer.text[:500]}")
             return parse_object(answer.content)

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from inference.api_key import key_headers
 from inference.enrolment import load_enrolment
 from inference.request_profile import GENERATING, NEUTRAL, is_harmless, judge, parse_object
 from inference.selftest import SelfTest
@@ -61,6 +62,7 @@ class DpmMiddleware:
     def __init__(self, app: App, settings: ServerSettings | None = None) -> None:
         self._app = app
         self._settings = settings or settings_from_environment(os.environ)
+        self._key_headers = key_headers(os.environ)
         self._digest = self._settings.engine_identity.encode("ascii")
         path = self._settings.enrolment
         enrolment = None if path is None else load_enrolment(Path(path), self._settings.engine_identity)
@@ -204,7 +206,8 @@ class DpmMiddleware:
             RequestError: it answers with an error, or not with JSON.
         """
         body = json.dumps({**request, "temperature": 0, "seed": self._settings.seed}).encode("utf-8")
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode("ascii"))]
+        sent = {"content-type": "application/json", "content-length": str(len(body)), **self._key_headers}
+        headers = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
         path = "/v1/completions"
         scope = {**LOCAL_SCOPE, **self._server, "path": path, "raw_path": path.encode("ascii"), "headers": headers}
         status, parts = 0, []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from inference.api_key import API_KEY_VARIABLE, key_headers
 from inference.containment import contained
 from inference.counters import Counters, parse_metrics
 from inference.logprob_rows import Row, best_allowed, generated_rows, is_best, margin, read_logprob
@@ -85,7 +87,8 @@ class VllmServerEngine:
 
         timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:
-            client = httpx.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
+            headers = key_headers(os.environ)
+            client = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport, trust_env=False)
         except httpx.InvalidURL as exc:
             raise ConfigurationError(f"{url!r} is not an address of a server: {exc}", engine=url) from exc
         try:
@@ -322,8 +325,10 @@ class VllmServerEngine:
 
     def _require_good(self, answer: httpx.Response) -> None:
         if answer.status_code != 200:
+            hint = f". Its key is read from {API_KEY_VARIABLE}" if answer.status_code == 401 else ""
             raise EngineError(
-                f"the server at {self._url} answers {answer.status_code}: {_message(answer)}", status=answer.status_code
+                f"the server at {self._url} answers {answer.status_code}: {_message(answer)}{hint}",
+                status=answer.status_code,
             )
         _require_same("identity", self._url, self._identity.digest, answer.headers.get("x-dpm-identity", "none"))
         if answer.headers.get("x-dpm-determinism") != "approved":

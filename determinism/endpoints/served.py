@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from determinism.endpoints.endpoint import Endpoint, EngineEndpoint, Request
 from determinism.endpoints.routes import RouteEndpoint, RouteName
+from inference.api_key import key_headers
 from inference.config import EngineConfig
 from inference.enrolment import KnownAnswer, enrol, save_enrolment
 from inference.server import plan_server, ready_state, running
@@ -43,7 +45,10 @@ def connect(url: str, weights_dir: Path) -> Iterator[Served]:
 
     with ExitStack() as opened:
         engine = opened.enter_context(VllmServerEngine.connect(url, weights_dir))
-        client = opened.enter_context(httpx.Client(base_url=url, timeout=READ_TIMEOUT_S, trust_env=False))
+        headers = key_headers(os.environ)
+        client = opened.enter_context(
+            httpx.Client(base_url=url, headers=headers, timeout=READ_TIMEOUT_S, trust_env=False)
+        )
 
         def with_another_salt() -> VllmServerEngine:
             return VllmServerEngine(client, engine.tokenizer, engine.identity, weights_dir, secrets.token_hex(16))

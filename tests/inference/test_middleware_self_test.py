@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from inference.enrolment import Enrolment, enrol, load_enrolment, save_enrolment
-from inference.middleware import DpmMiddleware, settings_from_environment
+from inference.middleware import DpmMiddleware, Receive, Scope, Send, settings_from_environment
 from inference.server_settings import SETTINGS_VARIABLE, load_settings
 from projection.engine import EngineIdentity
 from projection.errors import ConfigurationError
@@ -123,3 +123,20 @@ def test_the_server_starts_only_with_the_launchers_settings(tmp_path: Path) -> N
     path.write_text('{"identity": {}}', encoding="utf-8")
     with pytest.raises(ConfigurationError, match="settings"):
         load_settings(path)
+
+
+def test_the_self_test_sends_the_servers_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    sent: list[dict[bytes, bytes]] = []
+
+    class LockedServer(LittleServer):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                sent.append(dict(scope["headers"]))
+            await super().__call__(scope, receive, send)
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.get("/dpm/ready")
+
+    assert run(DpmMiddleware(LockedServer(), server_settings(tmp_path, KNOWN)), talk).status_code == 200
+    assert {headers[b"authorization"] for headers in sent} == {b"Bearer secret"}

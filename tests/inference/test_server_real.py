@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from inference.api_key import key_headers
 from inference.server_engine import VllmServerEngine
 from projection.engine import Completion
 from projection.errors import EngineError
@@ -30,13 +31,17 @@ pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
 CASE = ROOT / "examples" / "mortgage"
+KEY = {"VLLM_API_KEY": "a key of this test"}
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
 def environment(home: Path) -> dict[str, str]:
     """Without what an engine in this process has set."""
     ours = ("VLLM_", "OMP_", "HF_", "TORCH", "TOKENIZERS_", "LD_PRELOAD")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {"DPM_HOME": str(home)}
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
+        "DPM_HOME": str(home),
+        **KEY,
+    }
 
 
 def free_port() -> int:
@@ -85,10 +90,23 @@ def start(home: Path) -> Served:
     raise AssertionError("".join(lines))
 
 
+def post(url: str, request: Any) -> httpx.Response:
+    return httpx.post(url, json=request, headers=key_headers(KEY), timeout=60)
+
+
 def stop(served: Served) -> str:
     served.launcher.terminate()
     _, said = served.launcher.communicate()
     return said
+
+
+@pytest.fixture(scope="module", autouse=True)
+def key() -> Iterator[None]:
+    """All servers here want a key, which everyone but the test of its absence has in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in KEY.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +196,7 @@ def test_a_prefix_is_found_again_under_the_same_salt_only(served: Served, model_
 @pytest.mark.parametrize("path", GENERATING)
 @pytest.mark.parametrize(("field", "value"), [("temperature", 0.7), ("n", 2), ("unknown", 1)])
 def test_a_request_outside_the_profile_is_refused_by_name(served: Served, path: str, field: str, value: Any) -> None:
-    answer = httpx.post(served.url + path, json={field: value})
+    answer = post(served.url + path, {field: value})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
 
 
@@ -191,7 +209,7 @@ def test_every_protocol_answers_greedily_and_alike_each_time(served: Served) -> 
         "/v1/responses": {"input": "Say hello.", "max_output_tokens": 8},
     }
     for path, request in requests.items():
-        answers = [httpx.post(served.url + path, json=request, timeout=60) for _ in range(3)]
+        answers = [post(served.url + path, request) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200] * 3, answers[0].text
         assert {answer.headers["x-dpm-determinism"] for answer in answers} == {"approved"}
         texts = [{k: v for k, v in answer.json().items() if k in ("choices", "content")} for answer in answers]
@@ -201,13 +219,13 @@ def test_every_protocol_answers_greedily_and_alike_each_time(served: Served) -> 
 @pytest.mark.parametrize("num_tokens", [8192, 9000])
 def test_a_prompt_beyond_the_context_is_refused_and_not_truncated(served: Served, num_tokens: int) -> None:
     request = {"prompt": [1] * num_tokens, "max_tokens": 1}
-    answer = httpx.post(f"{served.url}/v1/completions", json=request, timeout=60)
+    answer = post(f"{served.url}/v1/completions", request)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "BadRequestError"
 
 
 def test_vllm_says_the_identity_as_its_fingerprint(served: Served, http_engine: VllmServerEngine) -> None:
-    answer = httpx.post(f"{served.url}/v1/completions", json={"prompt": [1], "max_tokens": 1}, timeout=60)
+    answer = post(f"{served.url}/v1/completions", {"prompt": [1], "max_tokens": 1})
     assert answer.json()["system_fingerprint"] == http_engine.identity.digest == answer.headers["x-dpm-identity"]
 
 
@@ -216,7 +234,9 @@ def test_a_client_that_goes_away_in_mid_stream_leaves_the_server_as_it_was(
 ) -> None:
     request = {"prompt": [1, 2, 3], "max_tokens": 4000, "ignore_eos": True, "stream": True}
     before = http_engine.generate([1, 2, 3], 8, None)
-    with httpx.stream("POST", f"{served.url}/v1/completions", json=request, timeout=60) as answer:
+    with httpx.stream(
+        "POST", f"{served.url}/v1/completions", json=request, headers=key_headers(KEY), timeout=60
+    ) as answer:
         assert answer.status_code == 200
         next(answer.iter_lines())
     assert bits(http_engine.generate([1, 2, 3], 8, None)) == bits(before)
@@ -234,6 +254,17 @@ def test_an_unexpected_identity_is_refused_with_both_digests(served: Served, mod
     with pytest.raises(EngineError, match="0" * 64) as caught:
         VllmServerEngine.connect(served.url, model_dir, expected_identity="0" * 64)
     assert str(caught.value.fields["found"]) in caught.value.message
+
+
+def test_whoever_has_not_the_key_gets_no_answer_and_learns_where_it_is_read(
+    served: Served, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_API_KEY")
+    with (
+        VllmServerEngine.connect(served.url, model_dir) as engine,
+        pytest.raises(EngineError, match=r"answers 401.*VLLM_API_KEY"),
+    ):
+        engine.generate([1, 2, 3], 1, None)
 
 
 def test_a_taken_port_is_wrong_use(served: Served) -> None:
