@@ -97,7 +97,7 @@ def _engine_in_words(report: Report, engine: str) -> str:
         f"{engine}, {_count(len({cell.check for cell in plain}), 'check')} on "
         f"{_count(len({cell.workload for cell in plain}), 'workload')}: of "
         f"{_count(drift.num_comparisons, 'comparison')} {found}, so that at 95% confidence at most "
-        f"{at_most(drift.max_rate)} of such calls do."
+        f"{at_most(drift.max_rate)} of such calls do, if comparisons are independent."
     )
 
 
