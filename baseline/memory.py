@@ -65,11 +65,6 @@ class MemoryCall:
     completion: Completion
     memory_text: str
 
-    @property
-    def num_cut_chars(self) -> int:
-        """Characters of the completion that the memory does not hold."""
-        return len(self.completion.text) - len(self.memory_text)
-
 
 @dataclass(frozen=True, slots=True)
 class BuiltMemory:

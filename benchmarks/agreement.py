@@ -19,8 +19,9 @@ from benchmarks.example_cases import NAMES, read_example
 from inference import engines
 from projection.decision import prepare_decision
 from projection.engine import Engine
-from projection.events import LoggedEvent
+from projection.events import numbered
 from projection.projector import Call, prepare_projection, run_call
+from projection.replay import first_other
 from projection.view import parse_view
 
 BUDGET_CHARS = 1338
@@ -34,7 +35,7 @@ def run_examples(engine: Engine, views: dict[str, str]) -> dict[tuple[str, str],
     for name in NAMES:
         print(f"{engine.identity.fields['kind']}: {name}", file=sys.stderr)
         events, task = read_example(name)
-        logged = [LoggedEvent(position, event) for position, event in enumerate(events, start=1)]
+        logged = numbered(events)
         prompt, grammar = prepare_projection(engine.tokenizer, logged, task, BUDGET_CHARS, profile)
         calls[name, "projection"] = run_call(engine, prompt, grammar, None)
         text = views.setdefault(name, calls[name, "projection"].completion.text)
@@ -46,7 +47,7 @@ def run_examples(engine: Engine, views: dict[str, str]) -> dict[tuple[str, str],
 def compare(one: Call, other: Call) -> dict[str, Any]:
     """Where the token ids of two completions first part; None where they do not."""
     a, b = one.completion, other.completion
-    first = _first_difference(a.token_ids, b.token_ids)
+    first = first_other(a.token_ids, b.token_ids)
     return {
         "num_prompt_tokens": len(one.prompt_token_ids),
         "num_completion_tokens": [len(a.token_ids), len(b.token_ids)],
@@ -56,12 +57,6 @@ def compare(one: Call, other: Call) -> dict[str, Any]:
         "margins_there": None if first is None else [_at(a.margins, first), _at(b.margins, first)],
         "min_margin": [a.min_margin, b.min_margin],
     }
-
-
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    if a == b:
-        return None
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _at(margins: Sequence[float | None], index: int) -> float | None:

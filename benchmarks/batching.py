@@ -10,33 +10,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from baseline.architectures import load_architecture
 from benchmarks.experiments.answers import plan_jobs
-from benchmarks.experiments.cost import CountingEngine
 from benchmarks.experiments.quality import run_quality
 from benchmarks.experiments.runner import Setting
 from benchmarks.longhorizon.case import SIZES, Case
 from benchmarks.longhorizon.generator import generate_cases
 from inference import engines
+from inference.counters import CachingEngine, CountedEngine
 from projection.engine import Engine
 from projection.view_grammar import Profile
 
 FEW, MANY = 2, 8
-
-
-@runtime_checkable
-class CachingEngine(Protocol):
-    """An engine whose prefix cache can be emptied."""
-
-    def reset_prefix_cache(self) -> None: ...
 
 
 class Quiet:
@@ -70,7 +64,7 @@ def measure(engine: Engine, profile: Profile, cases: Sequence[Case], ratio: Frac
         "trajectory_chars": [case.num_chars for case in cases[:MANY]],
         "statuses": sorted({row["status"] for row in many.values()}),
         "num_completion_tokens": [_tokens(rows) for rows in (few, many)],
-        "max_num_running": engine.counters().max_num_running if isinstance(engine, CountingEngine) else None,
+        "max_num_running": engine.counters().max_num_running if isinstance(engine, CountedEngine) else None,
         "wall_s": [round(seconds, 2) for seconds in (few_s, many_s)],
         "ratio": round(many_s / few_s, 2),
         "are_rows_equal": True,
@@ -106,7 +100,7 @@ def main() -> None:
     cases = list(generate_cases("mortgage", arguments.size, count=MANY + 1))
     with engines.open_engine(arguments.engine, config) as engine:
         found = measure(engine, engines.profile_of(config), cases, arguments.ratio)
-    command = " ".join(["python -m benchmarks.batching", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "benchmarks.batching", *sys.argv[1:]])
     print(
         json.dumps({"command": command, "size": arguments.size, "compression": str(arguments.ratio), **found}, indent=2)
     )

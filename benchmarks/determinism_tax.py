@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -63,17 +64,21 @@ class Worker:
 
     def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
         self.name, self._process = name, process
+        self.engine_identity: str = self._answer()  # the first thing that a worker says
 
     def do(self, work: str) -> list[dict[str, Any]]:
         """Each with wall_s, num_prompt_tokens, num_tokens, bits."""
-        pipe, answers = _pipes(self._process)
+        pipe, _ = _pipes(self._process)
         pipe.write(work + "\n")
         pipe.flush()
-        line = answers.readline()
+        done: list[dict[str, Any]] = self._answer()
+        return done
+
+    def _answer(self) -> Any:
+        line = _pipes(self._process)[1].readline()
         if not line:
             raise SystemExit(f"the engine {self.name!r} ended")
-        done: list[dict[str, Any]] = json.loads(line)
-        return done
+        return json.loads(line)
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
@@ -93,7 +98,6 @@ def workers(names: Sequence[str]) -> Iterator[dict[str, Worker]]:
             stack.callback(process.wait)
             stack.callback(_pipes(process)[0].close)
             found[name] = Worker(name, process)
-            json.loads(_pipes(process)[1].readline() or '"ended"')
         yield found
 
 
@@ -132,6 +136,7 @@ def compare(num_turns: int) -> list[dict[str, Any]]:
         {
             "what": what,
             "work": work,
+            "engine_identities": _identities(engines_by_name[above], engines_by_name[below]),
             "ratio": round(statistics.median(seconds[work, above]) / statistics.median(seconds[work, below]), 2),
             "target": target,
             "same_bits_as_the_lane": bits[work, above] == bits[work, below],
@@ -158,6 +163,7 @@ def two_against_one(num_turns: int) -> dict[str, Any]:
     return {
         "what": "two engines of one thread against one of two threads",
         "work": work,
+        "engine_identities": _identities(*found.values()),
         "ratio": round(statistics.median(ratios), 2),
         "target": TWO_AGAINST_ONE_TARGET,
         "same_bits_as_the_lane": True,
@@ -182,6 +188,7 @@ def replays(num_turns: int) -> list[dict[str, Any]]:
                 {
                     "what": "R2 against plain R3",
                     "work": work,
+                    "engine_identities": _identities(*found.values()),
                     "ratio": round(plain_s / r2_s, 2),
                     "target": target,
                     "ratio_to_r3_with_speculation": round(r3_s / r2_s, 2),
@@ -191,6 +198,10 @@ def replays(num_turns: int) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _identities(*compared: Worker) -> dict[str, str]:
+    return {worker.name: worker.engine_identity for worker in compared}
 
 
 def _talk(turn: int, work: str, name: str, done: Mapping[str, Any]) -> None:
@@ -219,7 +230,8 @@ def main() -> None:
         rows += replays(1)
     for row in rows:
         row["is_target_met"] = None if row["target"] is None else row["ratio"] >= row["target"]
-    print(json.dumps({"command": "python -m benchmarks.determinism_tax", "rows": rows}, indent=2))
+    command = shlex.join(["python", "-m", "benchmarks.determinism_tax", *sys.argv[1:]])
+    print(json.dumps({"command": command, "rows": rows}, indent=2))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -196,7 +197,8 @@ def main() -> None:
         arguments.found.write_text(json.dumps([run_cell(cell, arguments.model) for cell in cells]), encoding="utf-8")
         return
     rows = measure(arguments.model, with_references(arguments.cells), arguments.quick)
-    print(json.dumps({"command": "python -m benchmarks.lane", "model": arguments.model, "rows": rows}, indent=2))
+    command = shlex.join(["python", "-m", "benchmarks.lane", *sys.argv[1:]])
+    print(json.dumps({"command": command, "model": arguments.model, "rows": rows}, indent=2))
     sys.exit(any(row["verdict"] == "FAIL" and not row["is_refused"] for row in rows))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shlex
 import sys
 import tempfile
 import time
@@ -85,7 +86,8 @@ def main() -> None:
         engines.open_engine(arguments.engine, engines.read_config(None)) as engine,
     ):
         result = measure(engine, Path(folder) / "bench.sqlite", arguments.events, arguments.budget)
-    print(json.dumps({"command": "python -m benchmarks.overhead", **result}, indent=2))
+    command = shlex.join(["python", "-m", "benchmarks.overhead", *sys.argv[1:]])
+    print(json.dumps({"command": command, **result}, indent=2))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 import time
@@ -22,7 +23,7 @@ from benchmarks.example_cases import NAMES, read_example
 from inference import engines
 from projection.decision import decide
 from projection.engine import Engine
-from projection.events import LoggedEvent
+from projection.events import numbered
 from projection.projector import Call, project
 
 MIN_RATIO = 4.0
@@ -32,7 +33,7 @@ BUDGET_CHARS = 1338
 def measure(engine: Engine, name: str, num_turns: int) -> dict[str, Any]:
     """Decide an example, then time R2 and R3 of its calls in turn."""
     events, task = read_example(name)
-    logged = [LoggedEvent(position, event) for position, event in enumerate(events, start=1)]
+    logged = numbered(events)
     profile = engines.profile_of(engines.read_config(None))
     projection = project(engine, logged, task, BUDGET_CHARS, profile)
     calls = (projection.call, decide(engine, task, projection.view).call)
@@ -81,7 +82,8 @@ def main() -> None:
     with engines.open_engine(arguments.engine, engines.read_config(None)) as engine:
         rows = [measure(engine, name, arguments.turns) for name in NAMES]
         identity = engine.identity.digest
-    print(json.dumps({"command": "python -m benchmarks.replay", "engine_identity": identity, "rows": rows}, indent=2))
+    command = shlex.join(["python", "-m", "benchmarks.replay", *sys.argv[1:]])
+    print(json.dumps({"command": command, "engine_identity": identity, "rows": rows}, indent=2))
 
 
 if __name__ == "__main__":

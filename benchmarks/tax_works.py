@@ -17,7 +17,7 @@ from benchmarks.example_cases import NAMES, long_case, read_example
 from inference import engines
 from projection.canonical import value_digest
 from projection.decision import prepare_decision
-from projection.events import Event, LoggedEvent
+from projection.events import Event, numbered
 from projection.projector import prepare_projection
 from projection.task import Task
 from projection.view import parse_view
@@ -57,7 +57,7 @@ def _generate(engine: VllmEngine, requests: Sequence[GenerateRequest]) -> tuple[
 
 
 def _projection(engine: VllmEngine, events: Sequence[Event], task: Task, budget_chars: int) -> GenerateRequest:
-    logged = [LoggedEvent(position, event) for position, event in enumerate(events, start=1)]
+    logged = numbered(events)
     profile = engines.profile_of(engines.read_config())
     prompt, grammar = prepare_projection(engine.tokenizer, logged, task, budget_chars, profile)
     return prompt, min(grammar.max_chars + 1, engine.max_model_len - len(prompt)), grammar

@@ -127,18 +127,6 @@ class Cell(_Value):
         except ValidationError as exc:
             raise VerificationError(f"this is no cell of a determinism suite: {exc.errors()[0]['msg']}") from exc
 
-    def to_json(self) -> str:
-        """One line, without its end."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, line: str | bytes) -> Self:
-        """Read one line again; raises as `from_value`."""
-        try:
-            return cls.model_validate_json(line)
-        except ValidationError as exc:
-            raise VerificationError(f"this is no cell of a determinism suite: {exc.errors()[0]['msg']}") from exc
-
 
 class Observed(NamedTuple):
     """One replay as it was made: its circumstances, what it showed, and how long it took."""

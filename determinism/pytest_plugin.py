@@ -7,9 +7,9 @@
     def test_claim(dpm_gate):
         dpm_gate("claim")                 # from cases.yaml in the folder of goldens
 
-One engine is opened for a session, when the first test needs it (under pytest-xdist: one for each worker). Any verdict
-but PASS fails the test; nothing is tried again. Goldens are written at the session's end, by the one process that sees
-every test's report, from tests that passed, and only with --det-update and a reason.
+One engine is opened for a session, when the first test needs it (under pytest-xdist: one for each worker). SKIPPED
+skips the test, and any other verdict but PASS fails it; nothing is tried again. Goldens are written at the session's
+end, by the one process that sees every test's report, from tests that passed, and only with --det-update and a reason.
 
 Everything of ours is imported when it is used: a run that uses nothing of this loads nothing and prints nothing.
 """

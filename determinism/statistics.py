@@ -9,15 +9,16 @@ tried. Distances are Levenshtein's over Unicode characters, divided by the longe
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, zip_longest
+from itertools import combinations
 from typing import Any
 
 from determinism.cell import Cell, Observed, Replay, tally
 from determinism.verdict import Verdict
 from projection.errors import RequestError
+from projection.replay import first_other
 
 CONFIDENCE = 0.95
 PREFIX_CHARS = 200  # paper, section 7
@@ -102,10 +103,10 @@ def measure(cell: Cell) -> CellStatistics:
     )
 
 
-def upper_bound(num_drifted: int, num_trials: int, confidence: float = CONFIDENCE) -> float:
-    """The largest rate of drift at which so few drifts would still be seen with probability 1 - `confidence`.
+def upper_bound(num_drifted: int, num_trials: int) -> float:
+    """The largest rate of drift at which so few drifts would still be seen with probability 1 - `CONFIDENCE`.
 
-    Source: Clopper and Pearson 1934; one-sided, hence `beta.ppf(confidence, k + 1, n - k)`.
+    Source: Clopper and Pearson 1934; one-sided, hence `beta.ppf(CONFIDENCE, k + 1, n - k)`.
 
     Raises:
         RequestError: there were no trials, or more drifts than trials.
@@ -115,10 +116,10 @@ def upper_bound(num_drifted: int, num_trials: int, confidence: float = CONFIDENC
     if num_drifted == num_trials:
         return 1.0
     if num_drifted == 0:
-        return -math.expm1(math.log1p(-confidence) / num_trials)
+        return -math.expm1(math.log1p(-CONFIDENCE) / num_trials)
     low, high = num_drifted / num_trials, 1.0
     while low < (middle := (low + high) / 2) < high:
-        if _probability_of_at_most(num_drifted, num_trials, middle) > 1 - confidence:
+        if _probability_of_at_most(num_drifted, num_trials, middle) > 1 - CONFIDENCE:
             low = middle
         else:
             high = middle
@@ -188,11 +189,15 @@ def survival(rate: float, num_calls: int) -> float:
 
 
 def measured_survival(first: Cell, second: Cell) -> tuple[int, int]:
-    """Of a decision's two calls, replay by replay: how many were identical in both, and how many there are.
+    """Of a decision's two calls under the same circumstances: how many were identical in both, and how many there are.
 
-    The references are no trials, so they are not counted.
+    Circumstances are the same where replays have the same label; of several, the n-th stands beside the n-th. What has
+    no partner is not counted, nor are the references, which are no trials.
     """
-    pairs = list(zip(first.replays[1:], second.replays[1:], strict=False))
+    partners: dict[str, deque[Replay]] = defaultdict(deque)
+    for replay in second.replays[1:]:
+        partners[replay.label].append(replay)
+    pairs = [(replay, partners[replay.label].popleft()) for replay in first.replays[1:] if partners[replay.label]]
     return sum(one.surface == 0 and other.surface == 0 for one, other in pairs), len(pairs)
 
 
@@ -212,9 +217,5 @@ def _log_choose(n: int, k: int) -> float:
 
 def _earliest(reference: Sequence[object], others: Iterable[Sequence[object]]) -> int | None:
     """The first index at which any of the others is not as the reference; None where all are the same."""
-    ends = object()
-    firsts = (
-        next((i for i, (a, b) in enumerate(zip_longest(reference, other, fillvalue=ends)) if a != b), None)
-        for other in others
-    )
+    firsts = (first_other(reference, other) for other in others)
     return min((index for index in firsts if index is not None), default=None)

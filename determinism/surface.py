@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from projection.canonical import value_digest
 from projection.engine import Completion
+from projection.replay import first_other
 
 DIGEST_TAG = "dpm/surface/v1"
 
@@ -114,22 +115,14 @@ def first_difference(reference: Surface, found: Surface) -> Difference | None:
     places = [
         (index, rank, name)
         for rank, name in enumerate(per_token)
-        if (index := _first_other(getattr(reference, name), getattr(found, name))) is not None
+        if (index := first_other(getattr(reference, name), getattr(found, name))) is not None
     ]
     if places:
         index, _, name = min(places)
         return Difference(name, index, _at(getattr(reference, name), index), _at(getattr(found, name), index))
-    if (character := _first_other(reference.text, found.text)) is not None:
+    if (character := first_other(reference.text, found.text)) is not None:
         return Difference("text", character, _at(reference.text, character), _at(found.text, character))
     return Difference("finish_reason", None, reference.finish_reason, found.finish_reason)
-
-
-def _first_other(one: Sequence[Any], other: Sequence[Any]) -> int | None:
-    """The first index at which two sequences differ; one of them may end there."""
-    both = zip(one, other, strict=False)
-    shorter = min(len(one), len(other))
-    end = shorter if len(one) != len(other) else None
-    return next((index for index, (left, right) in enumerate(both) if left != right), end)
 
 
 def _at(values: Sequence[Any], index: int) -> Any:

@@ -18,7 +18,7 @@ from inference.scripted_engine import ScriptedEngine, ScriptedTokenizer
 from projection.decision import prepare_decision
 from projection.engine import Tokenizer
 from projection.errors import NotFoundError
-from projection.events import Event, LoggedEvent
+from projection.events import LoggedEvent, numbered
 from projection.grammar import Grammar
 from projection.ingest import parse_events
 from projection.projector import prepare_projection, project
@@ -87,15 +87,11 @@ def _calls(events: Sequence[LoggedEvent], task: Task) -> Iterator[tuple[str, Cha
     yield "decision", read_chat(prompt), grammar
 
 
-def _read(example: Example) -> tuple[list[LoggedEvent], Task]:
+def _read(example: Example) -> tuple[tuple[LoggedEvent, ...], Task]:
     folder = examples_dir() / example
     parsed = parse_events((folder / "events.jsonl").read_bytes(), source_name=f"{example}/events.jsonl")
     task = parse_task((folder / "task.yaml").read_bytes(), f"{example}/task.yaml")
-    return _logged(parsed.events), task
-
-
-def _logged(events: Sequence[Event]) -> list[LoggedEvent]:
-    return [LoggedEvent(position, event) for position, event in enumerate(events, start=1)]
+    return numbered(parsed.events), task
 
 
 def examples_dir() -> Path:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from projection.errors import DpmError, EngineError
 
@@ -23,20 +24,45 @@ FOREIGN_ERRORS: tuple[type[Exception], ...] = (
 def contained(what: str, *more_errors: type[Exception]) -> Iterator[None]:
     """Run foreign code: stdout goes to stderr, Python warnings are dropped, errors are wrapped once.
 
-    Not for two threads at a time.
+    Both hold for all threads of the process, for as long as any of them is inside.
 
     Raises:
         EngineError: `what` failed; `from` the foreign error. Errors of our own pass.
     """
     errors = (*FOREIGN_ERRORS, *more_errors)
     try:
-        with _stdout_on_stderr(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _QUIET:
             yield
     except DpmError:
         raise
     except errors as exc:
         raise EngineError(f"{what} failed: {type(exc).__name__}: {exc}") from exc
+
+
+class _Quiet:
+    """A process that says nothing of its own: the first thread in makes it so, and the last one out gives all back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_inside = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._num_inside == 0:
+                self._undo.enter_context(_stdout_on_stderr())
+                self._undo.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+            self._num_inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._num_inside -= 1
+            if self._num_inside == 0:
+                self._undo.close()
+
+
+_QUIET = _Quiet()
 
 
 @contextmanager

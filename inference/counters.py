@@ -8,7 +8,7 @@ metrics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -31,6 +31,22 @@ class Counters:
     num_cached_tokens: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
+
+
+@runtime_checkable
+class CountedEngine(Protocol):
+    """An engine that says what it has done."""
+
+    def counters(self) -> Counters: ...
+
+    def reset_counters(self) -> None: ...
+
+
+@runtime_checkable
+class CachingEngine(Protocol):
+    """An engine that can forget cached prefixes."""
+
+    def reset_prefix_cache(self) -> None: ...
 
 
 class SchedulerWitness:

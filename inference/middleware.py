@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.api_key import key_headers
+from inference.containment import FOREIGN_ERRORS
 from inference.enrolment import load_enrolment
 from inference.request_profile import GENERATING, NEUTRAL, is_harmless, judge, parse_object
 from inference.selftest import SelfTest
@@ -203,7 +204,7 @@ class DpmMiddleware:
         """What the wrapped server answers to a completion request of ours.
 
         Raises:
-            RequestError: it answers with an error, or not with JSON.
+            RequestError: it fails, or answers with an error, or not with JSON.
         """
         body = json.dumps({**request, "temperature": 0, "seed": self._settings.seed}).encode("utf-8")
         sent = {"content-type": "application/json", "content-length": str(len(body)), **self._key_headers}
@@ -217,7 +218,10 @@ class DpmMiddleware:
             status = message.get("status", status)
             parts.append(message.get("body", b""))
 
-        await self._app(scope, _replayed(body, _silence), keep)
+        try:
+            await self._app(scope, _replayed(body, _silence), keep)
+        except FOREIGN_ERRORS as exc:
+            raise RequestError(f"the server failed: {exc!r}") from exc
         answer = b"".join(parts)
         if status != 200:
             raise RequestError(f"the server answers {status}: {answer[:500].decode('utf-8', 'replace')}")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from inference.enrolment import Enrolment, KnownAnswer
 from projection.errors import DpmError, VerificationError
+from projection.replay import first_other
 
 State = Literal["SELF_TEST", "APPROVED", "ERROR"]
 STATES: tuple[State, ...] = ("SELF_TEST", "APPROVED", "ERROR")
@@ -118,9 +119,8 @@ def _compare(circumstance: str, index: int, known: KnownAnswer, said: Outcome) -
         ("token", known.token_ids, said.token_ids),
         ("log-probability", known.logprobs, said.logprobs),
     ):
-        if tuple(expected) != tuple(found):
-            pairs = zip(expected, found, strict=False)
-            at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(expected), len(found)))
+        at = first_other(expected, found)
+        if at is not None:
             raise VerificationError(
                 f"known answer {index} {circumstance}: {what} {at} is {_at(found, at)}, but was {_at(expected, at)} "
                 "when this engine was enrolled",

@@ -44,17 +44,13 @@ class TemplateParts:
 class PinnedTokenizer:
     """A `projection.engine.Tokenizer` read from a pinned model directory."""
 
-    @classmethod
-    def load(cls, directory: Path) -> PinnedTokenizer:
+    def __init__(self, directory: Path) -> None:
         """Read the tokenizer of a model directory and render its chat template once.
 
         Raises:
             ConfigurationError: a file is missing or malformed, the template does not keep the two texts apart, or the
                 tokenizer cannot keep special tokens out of plain text.
         """
-        return cls(directory)
-
-    def __init__(self, directory: Path) -> None:
         self._read: dict[str, str] = {}
         description = self._read_json(directory, TOKENIZER_NAME)
         config = self._read_json(directory, TOKENIZER_CONFIG_NAME)

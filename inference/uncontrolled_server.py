@@ -9,7 +9,6 @@ cache. Its process is contained as the deterministic server's is, by `inference.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,7 +88,7 @@ def plan_uncontrolled(settings: StockSettings, weights_dir: Path) -> server.Serv
             "device": processor_fields(),
         }
     )
-    port = _free_port()
+    port = server.free_port(HOST)
     own = [f"--model={weights_dir.resolve()}", f"--served-model-name={MODEL_NAME}", f"--host={HOST}", f"--port={port}"]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     command = (sys.executable, "-P", "-m", server.MODULE, *own, *settings.arguments)
@@ -124,10 +123,3 @@ def _answers(plan: server.ServerPlan) -> server.Settle:
             return None
 
     return look
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

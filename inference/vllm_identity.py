@@ -51,7 +51,8 @@ def vllm_identity(
     """The identity of vLLM under a configuration. environ: as vLLM's process will find it.
 
     Raises:
-        ConfigurationError: a library is missing, or there is no GPU where the configuration asks for one.
+        ConfigurationError: a library is missing; or the configuration asks for a GPU, and there is none, or there are
+            several kinds.
     """
     return EngineIdentity(
         {
@@ -125,11 +126,27 @@ def _cpu_fields(config: EngineConfig) -> dict[str, Any]:
 
 def _gpu_fields(config: EngineConfig) -> dict[str, Any]:
     """The GPUs as the driver names them; this process does not touch one."""
+    gpus = read_gpus()
     import torch
 
+    return {"kind": "cuda", "gpus": gpus, "cuda": torch.version.cuda, "num_threads": config.num_threads}
+
+
+def read_gpus() -> list[str]:
+    """One line a GPU, all alike: which of several kinds vLLM would run on, the driver's list does not say.
+
+    Raises:
+        ConfigurationError: there is none, or there are several kinds.
+    """
     try:
         done = subprocess.run(GPU_QUERY, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as exc:
         raise ConfigurationError(f"this machine has no GPU that nvidia-smi can see: {exc}") from exc
     gpus = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return {"kind": "cuda", "gpus": gpus, "cuda": torch.version.cuda, "num_threads": config.num_threads}
+    if len(set(gpus)) > 1:
+        raise ConfigurationError(
+            f"this machine has GPUs of several kinds ({'; '.join(sorted(set(gpus)))}), and an identity could not tell "
+            "which of them answered: run on a machine, or in a container, that has one kind",
+            gpus=gpus,
+        )
+    return gpus

@@ -5,7 +5,7 @@ An `Event` is what a caller hands in; a `LoggedEvent` is the same with its place
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,6 +62,11 @@ class LoggedEvent:
     @property
     def text(self) -> str:
         return self.event.text
+
+
+def numbered(events: Iterable[Event]) -> tuple[LoggedEvent, ...]:
+    """The events at the positions 1, 2, 3 ... of a stream that holds only them."""
+    return tuple(LoggedEvent(position, event) for position, event in enumerate(events, start=1))
 
 
 def events_digest(events: Sequence[LoggedEvent]) -> str:

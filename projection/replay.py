@@ -268,9 +268,16 @@ def compare(
 
 def compare_lists(level: Level, what: str, call: str, recorded: Sequence[Any], recomputed: Sequence[Any]) -> None:
     """Compare element by element, so that the divergence names the first differing index."""
-    for index, (a, b) in enumerate(zip(recorded, recomputed, strict=False)):
-        if a != b:
-            raise Diverged("DRIFT", Divergence(level, what, a, b, call, index))
-    if len(recorded) != len(recomputed):
-        index = min(len(recorded), len(recomputed))
-        raise Diverged("DRIFT", Divergence(level, f"{what} length", len(recorded), len(recomputed), call, index))
+    index = first_other(recorded, recomputed)
+    if index is None:
+        return
+    if index < min(len(recorded), len(recomputed)):
+        raise Diverged("DRIFT", Divergence(level, what, recorded[index], recomputed[index], call, index))
+    raise Diverged("DRIFT", Divergence(level, f"{what} length", len(recorded), len(recomputed), call, index))
+
+
+def first_other(one: Sequence[Any], other: Sequence[Any]) -> int | None:
+    """The first index at which two sequences differ; one of them may end there. None where they are equal."""
+    shorter = min(len(one), len(other))
+    end = None if len(one) == len(other) else shorter
+    return next((index for index in range(shorter) if one[index] != other[index]), end)

@@ -108,7 +108,6 @@ def draw_lines(
     lines: Sequence[Line],
     *,
     x_scale: Scale = "linear",
-    y_scale: Scale = "linear",
     y_range: tuple[float, float] | None = None,
 ) -> Svg:
     """Lines with markers, and their bands where they have any."""
@@ -121,8 +120,7 @@ def draw_lines(
             if line.low is not None and line.high is not None:
                 axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
         axes.set_xscale(x_scale)
-        axes.set_yscale(y_scale)
-        _write_plain_numbers(axes.xaxis, axes.yaxis)
+        _write_plain_numbers(axes.xaxis)
         if y_range is not None:
             axes.set_ylim(*y_range)
         axes.set_xlabel(_label(x_label))
@@ -219,14 +217,13 @@ def _write_row(axes: Axes, y: int, row: Sequence[Square | None]) -> None:
             axes.text(x + 0.5, y + 0.5, _label(square.text), ha="center", va="center", fontsize=8.5)
 
 
-def _write_plain_numbers(*axes: Axis) -> None:
+def _write_plain_numbers(axis: Axis) -> None:
     """On a logarithmic axis matplotlib writes powers as mathematics, which is off here."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    for axis in axes:
-        if axis.get_scale() == "log":
-            axis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
-            axis.set_minor_formatter(NullFormatter())
+    if axis.get_scale() == "log":
+        axis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _shade(colour: float, colours: Colours) -> tuple[str, float]:

@@ -60,7 +60,8 @@ def replay(
         typer.Option("--level", help="R0, R1, R2 or R3; each includes those before it. By default R3, with --all R2."),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="By default the kind of engine that the record names.")
+        str | None,
+        typer.Option("--engine", help="By default the kind of engine that the record names; with --all, vllm."),
     ] = None,
     config: options.Config = None,
     db: options.Db = options.DEFAULT_DB,

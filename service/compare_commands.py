@@ -23,7 +23,8 @@ from inference import engines
 from inference.live_calls import CallCounts, CallLimitError, Prices
 from inference.live_endpoint import official_endpoint, read_key
 from inference.uncontrolled_server import Dtype
-from projection.errors import RequestError, StorageError
+from projection.errors import RequestError
+from reporting.files import write_text
 from reporting.journal import Row
 from reporting.markdown import render_markdown
 from reporting.page import render_page
@@ -116,7 +117,7 @@ def compare(
 
 def _publish(document: Mapping[str, Any], reports: list[Path], json: bool) -> None:
     for path in reports:
-        _write(path, WRITERS[path.suffix](document))
+        write_text(path, WRITERS[path.suffix](document))
     if json:
         print_json(document)
     else:
@@ -210,10 +211,3 @@ def _check_reports(paths: list[Path]) -> list[Path]:
         if path.suffix not in WRITERS or not path.parent.is_dir():
             raise RequestError(f"--report takes a .json, .md or .html file in a folder that is there, not {path}")
     return paths
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise StorageError(f"the report {path} cannot be written: {exc.strerror}", path=str(path)) from exc

@@ -18,7 +18,7 @@ from baseline.memory import Architecture
 from benchmarks.experiments.answers import plan_jobs
 from benchmarks.experiments.cost import COMPLETION_USD, PROMPT_USD, Price, compare_cost, run_cost
 from benchmarks.experiments.quality import run_quality
-from benchmarks.experiments.rows import Results, read_results
+from benchmarks.experiments.rows import Results, group_by, read_results
 from benchmarks.experiments.runner import COST, QUALITY, SCALING, Setting
 from benchmarks.experiments.scaling import cut_cases, run_scaling, scaling_points
 from benchmarks.longhorizon.case import Case
@@ -103,14 +103,17 @@ def scaling(
     config: options.Config = None,
     json: options.Json = False,
 ) -> None:
-    """Count calls and take the time against the length of the trajectory, at one budget."""
+    """Count calls and take the time against the length of the trajectory, at one budget; the engine starts anew for
+    every length, as a case cut short is the beginning of the longer one."""
     settings, lengths = engines.read_config(config), parse_lengths(events)
+    chosen, ratios = parse_architectures(architectures), parse_ratios(ratio)
     cut = cut_cases(read_cases(cases, count), lengths)
-    jobs = plan_jobs(cut, parse_architectures(architectures), parse_ratios(ratio))
-    with step(f"starting engine {engine}"):
-        opened = engines.open_engine(engine, settings)
-    with opened as running, watch_jobs("scaling") as progress:
-        run_scaling(jobs, Setting(running, engines.profile_of(settings), out_dir), progress)
+    for length, of_length in sorted(group_by(cut, lambda case: len(case.events)).items()):
+        with step(f"starting engine {engine}"):
+            opened = engines.open_engine(engine, settings)
+        with opened as running, watch_jobs(f"scaling {length} events") as progress:
+            setting = Setting(running, engines.profile_of(settings), out_dir)
+            run_scaling(plan_jobs(of_length, chosen, ratios), setting, progress)
     results = read_results(out_dir, SCALING)
     _print_results(results, [scaling_table(scaling_points(results.rows))], json)
 

@@ -36,12 +36,14 @@ from projection.replay import Divergence, ReplayReport
 from projection.store_sqlite import SqliteStore
 from service import options
 from service.console import VERDICT_STYLES, describe_divergence, out, print_json, say
+from service.options import given_options
 
 MAX_SHOWN = 10
 ExplainedRecord = Annotated[str | None, typer.Argument(help="A record's id, or an unambiguous beginning of it.")]
 
 
 def explain(
+    context: typer.Context,
     record_id: ExplainedRecord = None,
     engine: Annotated[
         str | None, typer.Option("--engine", help="By default the kind of engine that the record names.")
@@ -58,6 +60,10 @@ def explain(
     if (results is None) != (cell is None) or (record_id is None) == (results is None):
         raise RequestError("name a record; or a cell, with --results DIR --cell WORDS")
     if results is not None and cell is not None:
+        flags = given_options(context)
+        for name in sorted(flags.keys() & {"engine", "config", "db"}):
+            flag = flags[name]
+            raise RequestError(f"{flag}: a cell's engine is in its results folder: leave it out", option=flag)
         explained = _explain_cell(results, cell)
         raise typer.Exit(_show_cell(explained, json))
     explanation = _explain_record(str(record_id), engine, engines.read_config(config), db)

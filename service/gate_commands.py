@@ -81,6 +81,8 @@ def approve(
 ) -> None:
     """Decide cases and make their answers the goldens of this engine: the only way to write, change or remove one."""
     check_approver(reason, by)
+    if prune and case:
+        raise RequestError("--prune removes the goldens of cases that are not listed: leave --case out")
     settings, cases, old = engines.read_config(config), read_cases(goldens), read_goldens(goldens)
     _require_known(case, cases)
     chosen = [c for c in cases if c.skip is None and (case is None or c.name in case) and not prune]

@@ -35,4 +35,16 @@ EventsFile = Annotated[
 ]
 RecordId = Annotated[str, typer.Argument(help="A record's id, or an unambiguous beginning of it.")]
 
+
+def given_options(context: typer.Context) -> dict[str, str]:
+    """What the command line itself gives: the name of each parameter, and its option as it is written."""
+    given = {}
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            given[name] = parameter.opts[0]
+    return given
+
+
 __all__ = ["DEFAULT_BUDGET_CHARS", "DEFAULT_DB", "DEFAULT_TENANT"]

@@ -26,6 +26,7 @@ from projection.replay import ReplayTools
 from projection.store_sqlite import SqliteStore
 from service import runtime
 from service.console import SECONDS_BETWEEN_LINES, VERDICT_STYLES, err, out, print_json, say, step
+from service.options import given_options
 
 IN_FLIGHT = 4
 DEFAULT_ENGINE = "vllm"
@@ -61,9 +62,8 @@ def check_options(context: typer.Context) -> None:
     Raises:
         RequestError: which one, and what it goes with.
     """
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    flags = given_options(context)
+    given = flags.keys()
     if "resume" in given:
         wrong, why = given & PLAN_OPTIONS, "a run that continues has its plan in its folder: leave it out"
     elif "every" in given:

@@ -7,27 +7,20 @@ tokens times a stated price; nothing here was billed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from baseline.retrieval import load_bm25
 from benchmarks.experiments.answers import Answer, Job
 from benchmarks.experiments.rows import BASE, ResultRow, count_range, group_by, mean_count, ordered_architectures
 from benchmarks.experiments.runner import COST, Progress, Setting, run_experiment
-from inference.counters import Counters
+from inference.counters import CountedEngine
 from projection.engine import Engine
 from reporting.journal import Recorded
 
 PROMPT_USD, COMPLETION_USD = 1.0, 5.0  # for a million tokens; the list price of the paper's model
-
-
-@runtime_checkable
-class CountingEngine(Protocol):
-    """An engine that tells what it did since it started."""
-
-    def counters(self) -> Counters: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +38,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """What one architecture costs at one size and ratio: means over its answers.
+    """What one architecture costs at one size and ratio: means over its answers that were scored, None without one.
 
+    num_answers: all, those included that were not scored; a refusal takes no time, and would look cheap.
     speedup: mean wall seconds / those of DPM on the same cases; None for DPM itself or without such cases.
     """
 
@@ -55,14 +49,14 @@ class CostLine:
     architecture: str
     num_answers: int
     num_not_scored: int
-    wall_s: float
-    engine_s: float
-    num_calls: float
-    num_prompt_tokens: float
-    num_completion_tokens: float
+    wall_s: float | None
+    engine_s: float | None
+    num_calls: float | None
+    num_prompt_tokens: float | None
+    num_completion_tokens: float | None
     num_cached_tokens: float | None
-    num_bytes: float
-    usd: float
+    num_bytes: float | None
+    usd: float | None
     speedup: float | None
     engine_speedup: float | None
 
@@ -104,7 +98,7 @@ class Stopwatch:
         return answer, {"times": times, "num_cached_tokens": num_cached_tokens}
 
     def _num_cached(self) -> int | None:
-        return self._engine.counters().num_cached_tokens if isinstance(self._engine, CountingEngine) else None
+        return self._engine.counters().num_cached_tokens if isinstance(self._engine, CountedEngine) else None
 
 
 def compare_cost(rows: Sequence[ResultRow], price: Price) -> list[CostLine]:
@@ -153,32 +147,34 @@ def _cost_line(
     base: dict[tuple[str, str], ResultRow],
     price: Price,
 ) -> CostLine:
-    cached = [row.num_cached_tokens for row in own if row.num_cached_tokens is not None]
+    scored = [row for row in own if row.status == "scored"]
+    cached = [row.num_cached_tokens for row in scored if row.num_cached_tokens is not None]
     return CostLine(
         size=size,
         ratio=ratio,
         architecture=architecture,
         num_answers=len(own),
-        num_not_scored=sum(row.status != "scored" for row in own),
-        wall_s=_mean_time(own, "wall_s"),
-        engine_s=_mean_time(own, "engine_s"),
-        num_calls=mean_count(own, "num_calls"),
-        num_prompt_tokens=mean_count(own, "num_prompt_tokens"),
-        num_completion_tokens=mean_count(own, "num_completion_tokens"),
-        num_cached_tokens=sum(cached) / len(cached) if len(cached) == len(own) else None,
-        num_bytes=mean_count(own, "num_prompt_bytes") + mean_count(own, "num_completion_bytes"),
-        usd=sum(price.of(row) for row in own) / len(own),
-        speedup=None if architecture == BASE else _ratio_of_times(own, base, "wall_s"),
-        engine_speedup=None if architecture == BASE else _ratio_of_times(own, base, "engine_s"),
+        num_not_scored=len(own) - len(scored),
+        wall_s=_mean(row.times["wall_s"] for row in scored),
+        engine_s=_mean(row.times["engine_s"] for row in scored),
+        num_calls=_mean(row.counts["num_calls"] for row in scored),
+        num_prompt_tokens=_mean(row.counts["num_prompt_tokens"] for row in scored),
+        num_completion_tokens=_mean(row.counts["num_completion_tokens"] for row in scored),
+        num_cached_tokens=_mean(cached) if len(cached) == len(scored) else None,
+        num_bytes=_mean(row.counts["num_prompt_bytes"] + row.counts["num_completion_bytes"] for row in scored),
+        usd=_mean(price.of(row) for row in scored),
+        speedup=None if architecture == BASE else _ratio_of_times(scored, base, "wall_s"),
+        engine_speedup=None if architecture == BASE else _ratio_of_times(scored, base, "engine_s"),
     )
 
 
-def _mean_time(rows: Sequence[ResultRow], name: str) -> float:
-    return sum(row.times[name] for row in rows) / len(rows)
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
 
 
-def _ratio_of_times(own: Sequence[ResultRow], base: dict[tuple[str, str], ResultRow], name: str) -> float | None:
+def _ratio_of_times(scored: Sequence[ResultRow], base: dict[tuple[str, str], ResultRow], name: str) -> float | None:
     """Seconds of these answers / DPM's seconds on the same cases; only cases that both scored count."""
-    pairs = [(row, base[row.pair]) for row in own if row.pair in base and row.status == "scored"]
+    pairs = [(row, base[row.pair]) for row in scored if row.pair in base]
     ours = sum(other.times[name] for _, other in pairs)
     return sum(row.times[name] for row, _ in pairs) / ours if ours > 0 else None

@@ -117,9 +117,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def bootstrap_interval(
-    deltas: Sequence[Fraction], num_resamples: int = NUM_RESAMPLES, seed: int = SEED
-) -> tuple[float, float]:
+def bootstrap_interval(deltas: Sequence[Fraction]) -> tuple[float, float]:
     """The 95% percentile bootstrap interval of the mean difference.
 
     Where all differences are equal the interval is that one point: then the sample says nothing about spread, and the
@@ -129,10 +127,10 @@ def bootstrap_interval(
         return float(deltas[0]), float(deltas[0])
     scale = math.lcm(*(delta.denominator for delta in deltas))
     whole = [int(delta * scale) for delta in deltas]
-    choices = random.Random(seed).choices
-    sums = sorted(sum(choices(whole, k=len(whole))) for _ in range(num_resamples))
+    choices = random.Random(SEED).choices
+    sums = sorted(sum(choices(whole, k=len(whole))) for _ in range(NUM_RESAMPLES))
     tail = (1 - CONFIDENCE) / 2
-    low, high = sums[math.floor(tail * num_resamples)], sums[math.ceil((1 - tail) * num_resamples) - 1]
+    low, high = sums[math.floor(tail * NUM_RESAMPLES)], sums[math.ceil((1 - tail) * NUM_RESAMPLES) - 1]
     return float(Fraction(low, scale * len(whole))), float(Fraction(high, scale * len(whole)))
 
 

@@ -21,7 +21,6 @@ AXIS_NAMES: dict[Axis, str] = {
 BudgetName = Literal["tight", "moderate", "loose"]
 MODEL = "claude-haiku-4-5-20251001"
 NUM_CASES = 10
-TRAJECTORY_CHARS = 26_762  # mean
 BUDGET_CHARS: dict[BudgetName, int] = {"tight": 1_338, "moderate": 5_352, "loose": 13_381}
 RATIOS: dict[BudgetName, int] = {"tight": 20, "moderate": 5, "loose": 2}
 TAMS_RATIO = 10  # "exceeds roughly 10x"

@@ -1,7 +1,7 @@
 """The rows of results folders as typed values, and the averages that every table begins with.
 
-A row that was refused or failed counts with its scores of 0: nothing is left out of a mean. Scores that are null (no
-citation to judge, no value to judge) are left out of theirs, and the number of rows that had one is kept.
+A row that was refused or failed counts with its scores of 0. Only scores that are null (no citation to judge, no value
+to judge, no memory at all) are left out of their mean, whose table says how many rows had one.
 """
 
 from __future__ import annotations

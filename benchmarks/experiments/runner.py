@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from baseline.record import baseline_template_digest
 from benchmarks.experiments.answers import Answer, Job, build_row, run_job
 from projection.engine import Engine
-from projection.record import template_digest
 from projection.view_grammar import Profile
 from reporting.journal import Journal, Recorded
 
@@ -55,7 +55,7 @@ def run_parameters(setting: Setting) -> dict[str, Any]:
         "engine_identity": setting.engine.identity.digest,
         "identity": dict(setting.engine.identity.fields),
         "slot_candidates": setting.profile.slot_candidates,
-        "template_digest": template_digest(),
+        "template_digest": baseline_template_digest(),
         "scorer_version": SCORER_VERSION,
     }
 

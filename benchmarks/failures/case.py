@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from baseline.memory import Architecture, BuiltMemory
 from baseline.run import ArchitectureRun, run_architecture
 from benchmarks.example_cases import long_case
-from projection.engine import Engine, Watch, unwatched
-from projection.events import Event, LoggedEvent
+from projection.engine import Engine
+from projection.events import Event, LoggedEvent, numbered
 from projection.task import Task, parse_task
 from projection.view_grammar import Profile
 
@@ -81,29 +81,28 @@ def other_tenant_s_case(profile: Profile) -> CaseInput:
 def long_survival_case(num_events: int, profile: Profile) -> CaseInput:
     """A longer case for the count of replays that survive, made of both examples."""
     events, task = long_case(num_events)
-    return CaseInput([LoggedEvent(n, event) for n, event in enumerate(events, start=1)], task, BUDGET_CHARS, profile)
+    return CaseInput(numbered(events), task, BUDGET_CHARS, profile)
 
 
-def run_case(architecture: Architecture, engine: Engine, case: CaseInput, watch: Watch = unwatched) -> ArchitectureRun:
+def run_case(architecture: Architecture, engine: Engine, case: CaseInput) -> ArchitectureRun:
     """The case, decided under an architecture."""
-    return run_architecture(architecture, engine, case.events, case.task, case.budget_chars, case.profile, watch)
+    return run_architecture(architecture, engine, case.events, case.task, case.budget_chars, case.profile)
 
 
-def build_case_memory(
-    architecture: Architecture, engine: Engine, case: CaseInput, watch: Watch = unwatched
-) -> BuiltMemory:
+def build_case_memory(architecture: Architecture, engine: Engine, case: CaseInput) -> BuiltMemory:
     """The case's memory at decision time, without the decision."""
-    return architecture.build_memory(engine, case.events, case.task, case.budget_chars, case.profile, watch)
+    return architecture.build_memory(engine, case.events, case.task, case.budget_chars, case.profile)
 
 
-def swap_arrivals(events: Sequence[LoggedEvent], position: int) -> list[LoggedEvent]:
+def swap_arrivals(events: Sequence[LoggedEvent], position: int) -> tuple[LoggedEvent, ...]:
     """The same events, had those at `position` and `position` + 1 arrived in the other order."""
     order = [event.event for event in events]
     order[position - 1], order[position] = order[position], order[position - 1]
-    return [LoggedEvent(number, event) for number, event in enumerate(order, start=1)]
+    return numbered(order)
 
 
-def _log(*texts: str) -> list[LoggedEvent]:
+def _log(*texts: str) -> tuple[LoggedEvent, ...]:
     rows = zip(_TYPES, _DAYS, texts, strict=True)
-    events = [Event(f"e{n}", kind, "demonstration", day, text) for n, (kind, day, text) in enumerate(rows, start=1)]
-    return [LoggedEvent(position, event) for position, event in enumerate(events, start=1)]
+    return numbered(
+        Event(f"e{n}", kind, "demonstration", day, text) for n, (kind, day, text) in enumerate(rows, start=1)
+    )

@@ -9,7 +9,7 @@ from baseline.memory import Architecture
 from baseline.record import build_baseline_record, measure_surface
 from baseline.replay import replay_baseline
 from benchmarks.failures.case import CaseInput, run_case
-from projection.engine import Engine, Watch, unwatched
+from projection.engine import Engine
 from projection.replay import ReplayTools, Verdict
 
 
@@ -27,15 +27,13 @@ class ReplayCost:
     replay_s: float
 
 
-def measure_replay_cost(
-    architecture: Architecture, engine: Engine, case: CaseInput, watch: Watch = unwatched
-) -> ReplayCost:
+def measure_replay_cost(architecture: Architecture, engine: Engine, case: CaseInput) -> ReplayCost:
     """Record a case, replay it in full, and count."""
-    run = run_case(architecture, engine, case, watch)
+    run = run_case(architecture, engine, case)
     record = build_baseline_record(run, architecture, engine, case.events, case.task, case.profile)
     surface = measure_surface(record, engine.tokenizer)
     started = time.perf_counter()
-    tools = ReplayTools(lambda: engine.tokenizer, lambda: engine, watch)
+    tools = ReplayTools(lambda: engine.tokenizer, lambda: engine)
     report = replay_baseline(record, architecture, case.events, "R3", tools)
     calls = record.content.calls
     return ReplayCost(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from baseline.memory import Architecture
+from baseline.record import baseline_template_digest
 from benchmarks.experiments.runner import FAILURES, SCHEMA_VERSION
 from benchmarks.failures.cache import Key, Tenant, key_by_case, key_by_content, measure_leak
 from benchmarks.failures.case import (
@@ -78,22 +79,34 @@ def plan_uncontrolled(
     return [_survival(architecture, case, num_replays) for architecture in architectures]
 
 
+def run_parameters(identity: EngineIdentity, profile: Profile) -> dict[str, Any]:
+    """What must be equal for rows to stand in one folder.
+
+    identity: what is known of the engine; of an uncontrolled server more than the engine itself can say.
+    """
+    return {
+        "engine_identity": identity.digest,
+        "identity": dict(identity.fields),
+        "slot_candidates": profile.slot_candidates,
+        "template_digest": baseline_template_digest(),
+    }
+
+
 def run_demonstrations(
     planned: Sequence[Demonstration],
     engine: Engine,
-    identity: EngineIdentity,
+    parameters: Mapping[str, Any],
     directory: Path,
     say: Callable[[str], None],
 ) -> Recorded:
     """Run what has no row yet.
 
-    identity: what is known of the engine; of an uncontrolled server more than the engine itself can say.
+    parameters: as `run_parameters`.
 
     Raises:
-        JournalError: the folder holds demonstrations on another engine, or is in use.
+        JournalError: the folder holds demonstrations on another engine or of other prompts, or is in use.
         EngineError: the engine failed; what was measured is kept.
     """
-    parameters = {"engine_identity": identity.digest, "identity": dict(identity.fields)}
     with Journal.open(directory, schema=FAILURES, version=SCHEMA_VERSION, parameters=parameters) as journal:
         left = [one for one in planned if not journal.is_done(one.key)]
         countdown = Countdown(sum(one.num_calls for one in left), say)

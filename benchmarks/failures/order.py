@@ -17,7 +17,7 @@ from baseline.run import ArchitectureRun
 from benchmarks.failures.case import CaseInput, run_case, swap_arrivals
 from projection.anchors import find_anchors
 from projection.candidates import field_anchors
-from projection.engine import Engine, Watch, unwatched
+from projection.engine import Engine
 from projection.events import LoggedEvent
 from projection.quotes import find_quotes
 from projection.task import Task
@@ -43,16 +43,10 @@ class OrderSensitivity:
     is_same_decision: bool
 
 
-def measure_order(
-    architecture: Architecture,
-    engine: Engine,
-    case: CaseInput,
-    position: int,
-    watch: Watch = unwatched,
-) -> OrderSensitivity:
+def measure_order(architecture: Architecture, engine: Engine, case: CaseInput, position: int) -> OrderSensitivity:
     """Decide a case twice: as it is, and with the events at `position` and `position` + 1 the other way round."""
     swapped = replace(case, events=swap_arrivals(case.events, position))
-    one, other = (run_case(architecture, engine, order, watch) for order in (case, swapped))
+    one, other = (run_case(architecture, engine, order) for order in (case, swapped))
     values = [memory_values(run.built.memory) for run in (one, other)]
     return OrderSensitivity(
         architecture=architecture.name,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from baseline.memory import Architecture, BuiltMemory, MemoryCall
 from benchmarks.failures.case import CaseInput, build_case_memory
 from projection.canonical import tagged_digest
-from projection.engine import Completion, Engine, EngineIdentity, Progress, Score, Tokenizer, Watch, unwatched
+from projection.engine import Completion, Engine, EngineIdentity, Progress, Score, Tokenizer
 from projection.grammar import Grammar
 
 MAX_REPLAYS_AT_ONCE = 8
@@ -46,14 +46,13 @@ def measure_survival(
     replay_engine: Callable[[int], Engine],
     case: CaseInput,
     num_replays: int,
-    watch: Watch = unwatched,
 ) -> Survival:
     """Build a memory once and alone, and again `num_replays` times in each other's company, as a busy server would.
 
     A replay goes on from its own earlier answers. replay_engine: the engine of a replay by its number from 1; it is
     the reference's own, or a control.
     """
-    reference = build_case_memory(architecture, reference_engine, case, watch)
+    reference = build_case_memory(architecture, reference_engine, case)
     with ThreadPoolExecutor(max_workers=MAX_REPLAYS_AT_ONCE) as pool:
         numbers = range(1, num_replays + 1)
         replays = list(pool.map(lambda number: build_case_memory(architecture, replay_engine(number), case), numbers))

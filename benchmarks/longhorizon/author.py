@@ -17,7 +17,7 @@ from benchmarks.longhorizon.proofs import steps
 from benchmarks.longhorizon.rules import Domain, Target, Verdict, is_critical
 from benchmarks.longhorizon.sizes import Layout
 from benchmarks.longhorizon.texts import NoCleanTextError, Texts, Writer, load_domain_task, load_task_text, load_texts
-from projection.events import Event, Link, LoggedEvent
+from projection.events import Event, Link, numbered
 
 MAX_SOLUTIONS = 200
 FIRST_DAY = day_number("2026-03-02")
@@ -54,7 +54,7 @@ class Author:
         planner = Planner(self._draw, self._domain, self._texts, facts, self._task, self._size == "small")
         written = self._write_all(self._fill_up(planner.plan()), facts)
         case_id = f"{domain}-{self._size}-{index:04d}"
-        events = tuple(LoggedEvent(position, w.event) for position, w in enumerate(written, start=1))
+        events = numbered(one.event for one in written)
         truth = Truth(
             schema=TRUTH_SCHEMA,
             case_id=case_id,

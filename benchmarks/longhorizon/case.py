@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from benchmarks.longhorizon.amounts import Amount
 from benchmarks.longhorizon.rules import Margin
 from projection.errors import RequestError, VerificationError
-from projection.events import Event, LoggedEvent
+from projection.events import Event, LoggedEvent, numbered
 from projection.ingest import parse_events
 from projection.task import FieldType, Task
 
@@ -162,7 +162,7 @@ def parse_case_events(data: bytes, source_name: str) -> tuple[LoggedEvent, ...]:
         EventError: with the line.
     """
     parsed = parse_events(data, source_name=source_name)
-    return tuple(LoggedEvent(position, event) for position, event in enumerate(parsed.events, start=1))
+    return numbered(parsed.events)
 
 
 def truth_bytes(truth: Truth) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from benchmarks.longhorizon.case import Case, Variant, WrongValue
 from benchmarks.longhorizon.draw import Draw
-from projection.events import Event, LoggedEvent
+from projection.events import Event, numbered
 
 
 def arrange(full: Case, variant: Variant, draw: Draw) -> Case:
@@ -28,7 +28,7 @@ def arrange(full: Case, variant: Variant, draw: Draw) -> Case:
 
 def _placed(full: Case, events: Sequence[Event], variant: Variant) -> Case:
     """The case with these events, and its truth with their positions."""
-    logged = tuple(LoggedEvent(position, event) for position, event in enumerate(events, start=1))
+    logged = numbered(events)
     place = {event.event.event_id: event.position for event in logged}
 
     def placed(values: Sequence[WrongValue]) -> tuple[WrongValue, ...]:

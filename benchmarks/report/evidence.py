@@ -40,8 +40,9 @@ from benchmarks.report.tables import (
     score_table,
     surface_table,
 )
-from projection.errors import RequestError, StorageError
+from projection.errors import RequestError
 from reporting.document import Block, Code, Document, Facts, Inline, Notice, Paragraph, Preformatted, Section
+from reporting.files import write_text
 from reporting.journal import read_journal
 from reporting.markdown import render_markdown
 from reporting.page import render_page
@@ -122,17 +123,13 @@ def write_report(evidence: Evidence, directory: Path, command: str) -> tuple[Pat
     """
     document = build_document(evidence, command)
     texts = {
-        "report.html": render_page(document),
-        "report.md": render_markdown(document),
-        "report.json": json.dumps(report_json(evidence, command), ensure_ascii=False, indent=1) + "\n",
+        directory / "report.html": render_page(document),
+        directory / "report.md": render_markdown(document),
+        directory / "report.json": json.dumps(report_json(evidence, command), ensure_ascii=False, indent=1) + "\n",
     }
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (directory / name).write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise StorageError(f"the report cannot be written to {directory}: {exc.strerror}") from exc
-    return tuple(directory / name for name in texts)
+    for path, text in texts.items():
+        write_text(path, text)
+    return tuple(texts)
 
 
 def build_document(evidence: Evidence, command: str) -> Document:
@@ -175,7 +172,7 @@ def report_json(evidence: Evidence, command: str) -> dict[str, Any]:
             "thresholds": [asdict(found) for found in measure_thresholds(evidence.comparisons, "quality")],
             "cost": [asdict(line) for line in compare_cost(evidence.cost, evidence.price)],
             "price": asdict(evidence.price),
-            "audit_surface": [asdict(line) for line in audit_surface(_all_rows(evidence))],
+            "audit_surface": [asdict(line) for line in audit_surface(_surface_rows(evidence))],
             "scaling": [asdict(point) for point in scaling_points(evidence.scaling)],
             "judge": [asdict(line) for line in compare_judged(evidence.judged)],
             "failures": [{"source": found.source, "rows": found.recorded.rows} for found in evidence.failures],
@@ -202,7 +199,9 @@ READING = (
     "p is the exact two-sided sign-flip p-value; its floor is the least that this many pairs can give. Holm's is over "
     "all ratios and axes of one architecture at one size. Intervals are 95% percentile bootstrap of the mean "
     "difference over cases; where every difference is equal they have no width, which says nothing about other cases.",
-    "A refused or failed answer scores 0 and stays in every mean. Nothing is dropped.",
+    "A refused or failed answer scores 0 and stays in the mean of every score but two: citation precision and "
+    "hallucinated values are means over the answers whose memory has something to judge; n is their number. "
+    "Table 2 is of the answers that were scored.",
     "The paper's numbers are those of Claude Haiku 4.5 on its own cases, partly scored by a model. They are printed "
     "for orientation, not as a target that was met or missed.",
 )
@@ -236,7 +235,7 @@ def _setting(evidence: Evidence) -> list[Block]:
     statuses = Counter(row.status for row in rows)
     if statuses["refused"] + statuses["failed"]:
         told = f"{statuses['refused']} answers were refused and {statuses['failed']} failed, of {len(rows)}. "
-        blocks.append(Notice(told + "They count as 0 in every mean."))
+        blocks.append(Notice(told + "They count as 0 in the mean scores."))
         blocks.append(failure_table(rows))
     return blocks
 
@@ -281,8 +280,12 @@ def _sizes(lines: Sequence[Any]) -> list[str]:
 
 
 def _surface_section(evidence: Evidence) -> Section:
-    rows = evidence.quality or evidence.cost or evidence.scaling
-    return Section("What an auditor must keep (Table 4)", [surface_table(audit_surface(rows))])
+    return Section("What an auditor must keep (Table 4)", [surface_table(audit_surface(_surface_rows(evidence)))])
+
+
+def _surface_rows(evidence: Evidence) -> tuple[ResultRow, ...]:
+    """Rows of one experiment, so that no answer counts twice."""
+    return evidence.quality or evidence.cost or evidence.scaling
 
 
 def _all_rows(evidence: Evidence) -> tuple[ResultRow, ...]:

@@ -14,6 +14,7 @@ from benchmarks.experiments.scaling import ScalingPoint
 from reporting.document import Block, Column, Inline, Table
 
 NONE = "-"  # nothing to judge, or the paper has no such number
+UNJUDGED = ("citation_precision", "hallucinated_rate")  # null where a memory has nothing to judge, or there is none
 PAPER_BASELINE = "summarize_every_event"  # what the paper's text describes; its harness did summarize_on_overflow
 
 
@@ -42,22 +43,24 @@ def score_table(rows: Sequence[ResultRow]) -> Table:
 def citation_table(rows: Sequence[ResultRow]) -> Table:
     """What holds of citations and values, whatever was decided."""
     names = ("citation_precision", "citation_recall", "hallucinated_rate", "omission_rate", "budget_use")
-    titles = ("citation precision", "citation recall", "hallucinated values", "omitted values", "budget use")
+    titles = ("citation precision (n)", "citation recall", "hallucinated values (n)", "omitted values", "budget use")
     return Table(
         title="Means over the answers that have one",
-        columns=[Column("architecture"), *_numbers("ratio", *titles, "over budget", "at token limit")],
+        columns=[Column("architecture"), *_numbers("ratio", "answers", *titles, "over budget", "at token limit")],
         rows=[
             [
                 architecture,
                 ratio_text(ratio),
-                *(_share(mean_score(own, name)) for name in names),
+                str(len(own)),
+                *(_judged_share(own, name) for name in names),
                 f"{sum(row.counts['num_over_budget'] for row in own)}",
                 f"{sum(row.counts['num_on_token_limit'] for row in own)}",
             ]
             for ratio, architecture, own in _cells(rows)
         ],
         note="Over budget, at token limit: memory calls whose completion was longer than the budget or broke off, and "
-        "was cut; a view cannot be either. A memory that cites nothing has no precision.",
+        "was cut; a view cannot be either. n: answers with something to judge. A memory that cites nothing has no "
+        "precision, one without a value no share of hallucinated ones, and an answer without a memory has neither.",
     )
 
 
@@ -82,7 +85,7 @@ def cost_table(lines: Sequence[CostLine], size: str) -> Table:
         "comes from a harness that called the model only when the memory overflowed, and its dollars for Summ-only are "
         "an estimate. Engine s: seconds inside the engine's calls, which is the server's time. Cached: tokens of a "
         "prompt that the engine had computed before. Bytes: UTF-8 of all prompts and completions. Answers (-k): k of "
-        "them were not scored.",
+        "them were not scored, and are in no mean.",
     )
 
 
@@ -216,19 +219,19 @@ def _cost_row(line: CostLine) -> list[Inline]:
         line.architecture,
         ratio_text(line.ratio),
         f"{line.num_answers}" + (f" (-{line.num_not_scored})" if line.num_not_scored else ""),
-        f"{line.wall_s:.1f}",
-        f"{line.engine_s:.1f}",
-        f"{line.num_calls:.1f}",
-        f"{line.num_prompt_tokens:,.0f}",
-        NONE if line.num_cached_tokens is None else f"{line.num_cached_tokens:,.0f}",
-        f"{line.num_completion_tokens:,.0f}",
-        f"{line.num_bytes:,.0f}",
-        f"{line.usd:.4f}",
+        _figure(line.wall_s, ".1f"),
+        _figure(line.engine_s, ".1f"),
+        _figure(line.num_calls, ".1f"),
+        _figure(line.num_prompt_tokens, ",.0f"),
+        _figure(line.num_cached_tokens, ",.0f"),
+        _figure(line.num_completion_tokens, ",.0f"),
+        _figure(line.num_bytes, ",.0f"),
+        _figure(line.usd, ".4f"),
         _times(line.speedup),
         _times(line.engine_speedup),
-        NONE if wall_s is None else f"{wall_s:.1f}",
+        _figure(wall_s, ".1f"),
         _times(times),
-        NONE if usd is None else f"{usd:.4f}",
+        _figure(usd, ".4f"),
     ]
 
 
@@ -248,13 +251,24 @@ def _numbers(*titles: str) -> list[Column]:
     return [Column(title, is_number=True) for title in titles]
 
 
+def _judged_share(rows: Sequence[ResultRow], name: str) -> str:
+    """The mean of a score, and of how many rows it is where a row may have none."""
+    share = _share(mean_score(rows, name))
+    num_judged = sum(row.scores[name] is not None for row in rows)
+    return f"{share} ({num_judged})" if name in UNJUDGED else share
+
+
 def _share(value: float | None) -> str:
-    return NONE if value is None else f"{value:.3f}"
+    return _figure(value, ".3f")
 
 
 def _p(value: float | None) -> str:
-    return NONE if value is None else f"{value:.3g}"
+    return _figure(value, ".3g")
 
 
 def _times(value: float | None) -> str:
     return NONE if value is None else f"{value:.1f}x"
+
+
+def _figure(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)

@@ -18,7 +18,7 @@ from baseline.memory import TextMemory
 from benchmarks.longhorizon.case import Case
 from benchmarks.scorers.axes import task_field
 from projection.canonical import tagged_digest, value_digest
-from projection.engine import Engine, Progress, Tokenizer
+from projection.engine import Engine, Tokenizer
 from projection.errors import VerificationError
 from projection.grammar import Grammar, alt, seq
 from projection.projector import Call, run_call
@@ -46,7 +46,7 @@ class Judgement:
         return Fraction(sum(self.verdicts), len(self.verdicts))
 
 
-def judge(engine: Engine, case: Case, memory: Memory, decision: str, progress: Progress | None = None) -> Judgement:
+def judge(engine: Engine, case: Case, memory: Memory, decision: str) -> Judgement:
     """Put an answer before a judge. decision: its text.
 
     Raises:
@@ -54,7 +54,7 @@ def judge(engine: Engine, case: Case, memory: Memory, decision: str, progress: P
         IncompleteError, VerificationError: what came is no judgement (a defect of the engine).
     """
     prompt_token_ids, grammar = prepare_judgement(engine.tokenizer, case, memory, decision)
-    call = run_call(engine, prompt_token_ids, grammar, progress)
+    call = run_call(engine, prompt_token_ids, grammar, None)
     return Judgement(parse_judgement(call.completion.text, len(list_links(case))), call)
 
 

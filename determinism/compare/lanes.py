@@ -16,10 +16,9 @@ from sys import maxsize
 from determinism.compare.live_surface import Question, ask_surface, why_invalid
 from determinism.compare.plan import PINNED, PROVIDER_OF, Plan, live_name, parse_live, uncontrolled_name
 from determinism.compare.traffic import stranger_prompt
-from determinism.endpoints.endpoint import CountedEngine
 from inference import engines
 from inference.config import EngineConfig
-from inference.counters import parse_metrics
+from inference.counters import CountedEngine, parse_metrics
 from inference.live_calls import CallMeter
 from inference.live_endpoint import Endpoint, official_endpoint
 from inference.live_engine import LiveEngine

@@ -16,7 +16,7 @@ from determinism.workloads import examples_dir
 from inference.live_models import PROVIDERS, Provider
 from inference.uncontrolled_server import Dtype
 from projection.errors import RequestError
-from projection.events import LoggedEvent
+from projection.events import numbered
 from projection.ingest import parse_events
 from projection.task import parse_task
 
@@ -134,5 +134,5 @@ def load_strangers(plan: Plan) -> list[Question]:
 def _read(case: str, budget_chars: int) -> Question:
     folder = examples_dir() / case
     parsed = parse_events((folder / "events.jsonl").read_bytes(), source_name=f"{case}/events.jsonl")
-    events = tuple(LoggedEvent(position, event) for position, event in enumerate(parsed.events, start=1))
+    events = numbered(parsed.events)
     return Question(case, events, parse_task((folder / "task.yaml").read_bytes(), f"{case}/task.yaml"), budget_chars)

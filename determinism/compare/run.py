@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import asdict
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from determinism.compare.lanes import Answered, Lane, open_lanes
 from determinism.compare.live_surface import Question
@@ -20,7 +20,8 @@ from determinism.compare.plan import CellPlan, Plan, load_questions, load_strang
 from determinism.compare.traffic import Traffic, strangers
 from inference.config import EngineConfig
 from projection.errors import RequestError
-from reporting.journal import Journal, Row, read_journal
+from projection.record import template_digest
+from reporting.journal import Journal, Row
 
 SCHEMA = "dpm/comparison"
 VERSION = 1
@@ -43,13 +44,8 @@ def open_comparison(directory: str | PathLike[str], plan: Plan) -> Journal:
     Raises:
         JournalError: another run writes there, or the folder holds another plan. StorageError: it cannot be used.
     """
-    return Journal.open(directory, schema=SCHEMA, version=VERSION, parameters=plan.parameters())
-
-
-def read_comparison(directory: str | PathLike[str]) -> tuple[Mapping[str, Any], Mapping[str, Row]]:
-    """Parameters and rows of a results folder; raises as `read_journal`."""
-    recorded = read_journal(directory, schema=SCHEMA, version=VERSION)
-    return recorded.parameters, recorded.rows
+    parameters = {**plan.parameters(), "template_digest": template_digest()}
+    return Journal.open(directory, schema=SCHEMA, version=VERSION, parameters=parameters)
 
 
 def run_comparison(

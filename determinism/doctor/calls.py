@@ -35,10 +35,6 @@ class RebuiltCall:
     def has_recorded_prompt(self) -> bool:
         return list(self.prompt_token_ids) == self.recorded.prompt_token_ids
 
-    @property
-    def has_recorded_grammar(self) -> bool:
-        return self.grammar.digest == self.recorded.grammar_digest
-
 
 def rebuild_calls(sealed: SealedCase, tokenizer: Tokenizer) -> tuple[RebuiltCall, RebuiltCall]:
     """Both calls from the log, whatever the record says of prompts and grammars.

@@ -15,13 +15,13 @@ from determinism.surface import Surface
 from determinism.verdict import Verdict
 from projection.case import SealedCase
 from projection.engine import EngineIdentity, Tokenizer
-from projection.replay import Divergence, ReplayTools, differing_fields, replay
+from projection.replay import Divergence, ReplayTools, differing_fields, first_other, replay
 
 Say = Callable[[str], None]
 
 
 class Laboratory(Protocol):
-    """Where engines are asked; `doctor_trials.Bench` is one."""
+    """Where engines are asked; `doctor.trials.Bench` is one."""
 
     def ask(self, setting: Setting, calls: Sequence[RebuiltCall]) -> list[Surface]: ...
 
@@ -83,7 +83,7 @@ def explain_record(
     identity = laboratory.identity(setting)
     differing = tuple(differing_fields(sealed.record.engine, identity.fields))
     calls = rebuild_calls(sealed, tokenizer)
-    prompt = next((_prompt_divergence(call, tokenizer) for call in calls if not call.has_recorded_prompt), None)
+    prompt = next(filter(None, (_prompt_divergence(call, tokenizer) for call in calls)), None)
     say("asking both calls again")
     parted = _parted(calls, laboratory.ask(setting, calls), tokenizer)
     verdict: Verdict = "INCOMPARABLE" if differing else "DRIFT" if found or parted else "PASS"
@@ -108,10 +108,11 @@ def _parted(
     return tuple(divergence for divergence in found if divergence is not None)
 
 
-def _prompt_divergence(call: RebuiltCall, tokenizer: Tokenizer) -> PromptDivergence:
+def _prompt_divergence(call: RebuiltCall, tokenizer: Tokenizer) -> PromptDivergence | None:
     recorded, rebuilt = call.recorded.prompt_token_ids, call.prompt_token_ids
-    both = enumerate(zip(recorded, rebuilt, strict=False))
-    index = next((i for i, (one, other) in both if one != other), min(len(recorded), len(rebuilt)))
+    index = first_other(recorded, rebuilt)
+    if index is None:
+        return None
     before = decode_ids(tokenizer, rebuilt[max(0, index - CONTEXT_TOKENS) : index])
     after = (decode_ids(tokenizer, ids[index : index + CONTEXT_TOKENS]) for ids in (recorded, rebuilt))
     return PromptDivergence(call.name, index, before, *after)

@@ -35,7 +35,7 @@ class Bench:
         """What each call says under a setting.
 
         Raises:
-            EngineError: the engine cannot be started so, or failed; or no neighbour was there.
+            EngineError: the engine cannot be started so, or failed; or no neighbour was there, or none can be shown.
         """
         with self._endpoint(setting) as endpoint:
             return [_ask(endpoint, setting, call, calls) for call in calls]
@@ -81,11 +81,12 @@ def _ask(endpoint: Endpoint, setting: Setting, call: RebuiltCall, calls: Sequenc
         endpoint.ask([request])
     if not setting.beside_others:
         return Surface.of(endpoint.ask([request])[0])
+    if endpoint.counters() is None:
+        raise EngineError("this engine does not say what ran together, so no neighbour can be shown")
     neighbours = [_request(setting, other) for other in (*reversed(calls), *calls)][:NUM_NEIGHBOURS]
     witnessed = Witnessed(endpoint)
     answer, *_ = endpoint.ask([request, *neighbours])
-    if endpoint.counters() is not None:
-        witnessed.require(max_num_running=2)
+    witnessed.require(max_num_running=2)
     return Surface.of(answer)
 
 

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from determinism.workloads import Workload
-from inference.counters import Counters
+from inference.counters import CachingEngine, CountedEngine, Counters
 from projection.engine import Completion, Engine, Progress, Score, Tokenizer
 from projection.errors import EngineError, RequestError
 from projection.grammar import Grammar
@@ -79,22 +79,6 @@ class Endpoint(Protocol):
     def reset_counters(self) -> None:
         """Begin `max_num_running` anew."""
         ...
-
-
-@runtime_checkable
-class CountedEngine(Protocol):
-    """An engine that says what it has done."""
-
-    def counters(self) -> Counters: ...
-
-    def reset_counters(self) -> None: ...
-
-
-@runtime_checkable
-class CachingEngine(Protocol):
-    """An engine that can forget cached prefixes."""
-
-    def reset_prefix_cache(self) -> None: ...
 
 
 @runtime_checkable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from determinism.endpoints.routes import RouteEndpoint, RouteName
 from inference.api_key import key_headers
 from inference.config import EngineConfig
 from inference.enrolment import KnownAnswer, enrol, save_enrolment
-from inference.server import plan_server, ready_state, running
+from inference.server import free_port, plan_server, ready_state, running
 from inference.server_engine import READ_TIMEOUT_S, VllmServerEngine
 from projection.engine import Completion
 
@@ -71,7 +70,7 @@ def start(config: EngineConfig, weights_dir: Path, request: Request, answer: Com
     Raises:
         EngineError: it cannot start, or its self-test fails.
     """
-    plan = plan_server(config, weights_dir, HOST, _free_port())
+    plan = plan_server(config, weights_dir, HOST, free_port(HOST))
     known = KnownAnswer(
         prompt_token_ids=request.prompt_token_ids,
         token_ids=answer.token_ids,
@@ -83,10 +82,3 @@ def start(config: EngineConfig, weights_dir: Path, request: Request, answer: Com
         server.wait_until(ready_state(plan, "APPROVED"))
         with connect(server.url, weights_dir) as served:
             yield served
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from determinism.gate.golden import check_case_name
 from projection.errors import NotFoundError, RequestError
-from projection.events import LoggedEvent
+from projection.events import LoggedEvent, numbered
 from projection.ingest import MAX_BATCH_BYTES, parse_events
 from projection.task import MAX_TASK_BYTES, Task, parse_task
 
@@ -99,7 +99,7 @@ def read_case(
     """Read one case from its two files; raises as `read_cases`."""
     check_case_name(name)
     parsed = parse_events(_read_bytes(events, MAX_BATCH_BYTES), source_name=str(events))
-    logged = tuple(LoggedEvent(position, event) for position, event in enumerate(parsed.events, start=1))
+    logged = numbered(parsed.events)
     if not logged:
         raise RequestError(f"{events}: case {name!r} has no events", file=str(events), case=name)
     return GateCase(name, logged, parse_task(_read_bytes(task, MAX_TASK_BYTES), str(task)), budget_chars, skip)

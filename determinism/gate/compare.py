@@ -16,6 +16,7 @@ from determinism.surface import Difference, Surface, first_difference
 from projection.engine import Score, Tokenizer
 from projection.errors import RequestError
 from projection.prompt import visible
+from projection.replay import first_other
 
 GateLevel = Literal["R1", "R2", "R3"]
 GATE_LEVELS: tuple[GateLevel, ...] = ("R1", "R2", "R3")
@@ -66,7 +67,7 @@ def compare_prompt(
     call: CallName, golden: Question, found: Question, cause: str, tokenizer: Tokenizer
 ) -> Divergence | None:
     """R1 of one call: prompt, then grammar, then token limit. With a `cause` there is always a divergence."""
-    index = _first_other(golden.prompt_token_ids, found.prompt_token_ids)
+    index = first_other(golden.prompt_token_ids, found.prompt_token_ids)
     if index is not None:
         recorded, new = (_token_at(ids, index, tokenizer) for ids in (golden.prompt_token_ids, found.prompt_token_ids))
         return Divergence("R1", call, "prompt_token_ids", index, recorded, new, cause)
@@ -82,7 +83,7 @@ def compare_score(call: CallName, golden: Surface, score: Score, tokenizer: Toke
     """R2 of one call: the first recorded token that is not the best allowed one."""
     recorded = golden.token_ids
     best = [position.best_token_id for position in score.positions]
-    index = _first_other(recorded, best)
+    index = first_other(recorded, best)
     if index is None:
         return None
     return Divergence(
@@ -135,10 +136,3 @@ def _token_at(token_ids: Sequence[int], index: int, tokenizer: Tokenizer) -> str
     except RequestError:
         return f"token {token_id}"
     return f"{visible(text)!r} (token {token_id})" if text else f"token {token_id}, which has no text"
-
-
-def _first_other(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first index at which two sequences differ; one of them may end there."""
-    shorter = min(len(one), len(other))
-    end = shorter if len(one) != len(other) else None
-    return next((index for index in range(shorter) if one[index] != other[index]), end)

@@ -6,7 +6,7 @@ the bit. The engine's whole identity is kept, so that another engine can be told
 events and task only digests are kept, one for each event and each part of the task, so that the one that changed can
 be named. (The prompt's token ids are kept too, and whoever has the tokenizer can read the case from them.)
 
-Does not decide, compare or touch the disk: see `gate` and `golden_store`.
+Does not decide, compare or touch the disk: see `gate.run` and `gate.store`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ MAX_GOLDEN_BYTES = 64 << 20
 CASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CaseName = Annotated[str, Field(pattern=f"^{CASE_NAME.pattern}$")]
 CallName = Literal["projection", "decision"]
 
 
@@ -95,7 +96,7 @@ class Golden(_Value):
     """What a case must say again; `digest` is over everything else."""
 
     format: Literal["dpm/golden/v1"] = GOLDEN_FORMAT
-    case: Annotated[str, Field(pattern=f"^{CASE_NAME.pattern}$")]
+    case: CaseName
     engine_identity: Digest
     engine: dict[str, Any]
     inputs: Inputs

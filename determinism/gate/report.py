@@ -1,6 +1,6 @@
 """What a gate found, as JSON for programs and as JUnit XML for the forges that show it beside the code.
 
-Text of cases and models is escaped. Nothing here decides whether a gate passes: `gate.gate_exit_code` does.
+Text of cases and models is escaped. Nothing here decides whether a gate passes: `gate.run.gate_exit_code` does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from determinism.verdict import VERDICTS
 from projection.engine import EngineIdentity
 from projection.errors import RequestError
 from projection.prompt import visible
+from reporting.files import write_text
 
 REPORT_SCHEMA = "dpm/gate-report/v1"
 SUFFIXES = (".json", ".xml")
@@ -94,12 +95,7 @@ def write_report(report: GateReport, path: Path) -> None:
     """Write the report in the form that the file's suffix names.
 
     Raises:
-        RequestError: as `check_report_path`, or the file cannot be written.
+        RequestError: as `check_report_path`. StorageError: the file cannot be written.
     """
     check_report_path(path)
-    text = junit(report) if path.suffix == ".xml" else json.dumps(report_document(report), indent=2) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise RequestError(f"{path} cannot be written: {exc.strerror}", path=str(path)) from exc
+    write_text(path, junit(report) if path.suffix == ".xml" else json.dumps(report_document(report), indent=2) + "\n")

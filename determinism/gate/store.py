@@ -1,14 +1,14 @@
 """The folder of goldens: one file for each case and engine identity, and the log of who approved them.
 
-    goldens/cases.yaml                          the cases, written by the user (see `gate_cases`)
+    goldens/cases.yaml                          the cases, written by the user (see `gate.cases`)
     goldens/CASE/ENGINE_IDENTITY.json           one golden
     goldens/approvals.jsonl                     one line for each golden that was written, changed or removed
 
 Promises: `approve` is the only thing that writes here. It adds to the approvals log first, then replaces each golden
 whole and durably: a kill leaves no half file under a golden's name, and at most goldens that are not yet the approved
 ones. A golden that the log's last line for it does not name (edited, copied, interrupted) is a fault, as is one that
-cannot be read or is gone. One writer at a time. Whoever can rewrite both golden and log can forge both: review them as
-code.
+cannot be read or is gone. Every key that comes from here names a case that there can be, so it can be printed, and be
+part of a path. One writer at a time. Whoever can rewrite both golden and log can forge both: review them as code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from determinism.gate.golden import MAX_GOLDEN_BYTES, Digest, Golden, GoldenKey, parse_golden
+from determinism.gate.golden import CASE_NAME, MAX_GOLDEN_BYTES, CaseName, Digest, Golden, GoldenKey, parse_golden
 from projection.canonical import canonical_bytes
 from projection.errors import NotFoundError, RequestError, StorageError, VerificationError
 
@@ -41,7 +41,7 @@ class Approval(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     v: Literal[1] = 1
-    case: str
+    case: CaseName
     engine_identity: Digest
     old_digest: Digest | None
     new_digest: Digest | None
@@ -83,8 +83,9 @@ def read_goldens(directory: Path) -> Goldens:
     """Read every golden of the folder, and hold each against the approvals log.
 
     Raises:
-        NotFoundError: no such folder. VerificationError: the approvals log is damaged, so nothing is proved.
-        StorageError: the folder cannot be read.
+        NotFoundError: no such folder. StorageError: the folder cannot be read.
+        VerificationError: the approvals log is damaged, so nothing is proved; or a folder of goldens has a name that
+            no case can have.
     """
     if not directory.is_dir():
         raise NotFoundError(f"{directory}: no such folder of goldens", path=str(directory))
@@ -94,7 +95,7 @@ def read_goldens(directory: Path) -> Goldens:
     faults: dict[GoldenKey, str] = {}
     with _storage_errors(directory):
         files = [path for path in sorted(directory.glob("*/*.json")) if GOLDEN_NAME.fullmatch(path.stem)]
-        found = {GoldenKey(path.parent.name, path.stem): path for path in files}
+        found = {GoldenKey(_case_of(path), path.stem): path for path in files}
         for key, path in found.items():
             try:
                 approved[key] = _read_approved(path, key, live.get(key))
@@ -103,6 +104,17 @@ def read_goldens(directory: Path) -> Goldens:
     for key in live.keys() - found.keys():
         faults[key] = f"{golden_path(directory, key)} was approved and is gone: put it back, or approve the case again"
     return Goldens(approved, faults)
+
+
+def _case_of(path: Path) -> str:
+    """The name of the folder that a golden lies in; what is on the disk is not trusted."""
+    name = path.parent.name
+    if CASE_NAME.fullmatch(name) is None:
+        raise VerificationError(
+            f"{str(path)!r}: no case can be called {name!r}, so nobody approved this golden: remove its folder",
+            path=str(path),
+        )
+    return name
 
 
 def _read_approved(path: Path, key: GoldenKey, approved_digest: str | None) -> Golden:

@@ -2,8 +2,8 @@
 
 Owns the run and its results folder. Promises that a run is about the log as it was when it began; that records are read
 one after the other and never held together; that a finished record is not replayed again by a run that continues; and
-that each audit stream's chain is verified as a whole, once, before its records. `replay_plan` owns what is replayed,
-`replay_workers` and `ray_workers` own the engines.
+that each audit stream's chain is verified as a whole, once, before its records. `replay.plan` owns what is replayed,
+`replay.workers` and `replay.ray_workers` own the engines.
 
 In the folder, `rows.jsonl` has one row for each segment of an audit stream, and each segment has a folder of its own
 with one row for each record.
@@ -117,27 +117,33 @@ def replay_all(store: Store, run: Run, replays: Sequence[Replay], directory: Pat
             stream = segment.stream
             if stream not in breaks:
                 breaks[stream] = find_chain_break(store, stream, run.heads[stream.tenant_id], "audit stream")
-            tally = _replay_segment(store, run.plan, segment, breaks[stream], replays, directory, progress)
+            tally = _replay_segment(store, run, segment, breaks[stream], replays, directory, progress)
             segments.append(segment.key, tally.to_value())
         return reduce(add, map(Tally.from_value, segments.rows.values()), Tally())
 
 
 def _replay_segment(
     store: Store,
-    plan: Plan,
+    run: Run,
     segment: _Segment,
     audit_break: Divergence | None,
     replays: Sequence[Replay],
     directory: Path,
     progress: _Progress,
 ) -> Tally:
-    parameters = {"segment": segment.key}
+    parameters = {"segment": segment.key, **run.parameters()}
     with Journal.open(
         directory / segment.folder, schema=SEGMENT_SCHEMA, version=VERSION, parameters=parameters
     ) as rows:
         progress.add(len(rows.rows))
         found = find_jobs(
-            store, segment.stream, segment.after, segment.up_to, plan, audit_break, lambda at: rows.is_done(row_key(at))
+            store,
+            segment.stream,
+            segment.after,
+            segment.up_to,
+            run.plan,
+            audit_break,
+            lambda at: rows.is_done(row_key(at)),
         )
         _work_off(_Jobs(found, progress), replays, rows, progress)
         return Tally.of_rows(rows.rows.values())

@@ -332,8 +332,8 @@ def _survival(report: Report) -> Iterable[Block]:
 
 
 SURVIVAL_NOTE = (
-    "Measured: replays of the projection and of the decision side by side, identical in both. Stock settings were held "
-    "among strangers only."
+    "Measured: replays of the projection and of the decision under the same circumstances, identical in both. Stock "
+    "settings were held among strangers only."
 )
 
 

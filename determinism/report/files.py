@@ -18,7 +18,7 @@ from determinism.report.junit import junit
 from determinism.report.summary import CheckSummary, LaneDrift, Report, ReportedCell, summarise
 from determinism.statistics import CONFIDENCE
 from determinism.suite.results import read_results
-from projection.errors import StorageError
+from reporting.files import write_text
 from reporting.markdown import render_markdown
 from reporting.page import render_page
 
@@ -112,14 +112,5 @@ def write(results_dir: str | os.PathLike[str]) -> Report:
         "report.html": render_page(document),
     }
     for name, text in files.items():
-        _replace(Path(results_dir) / name, text)
+        write_text(Path(results_dir) / name, text)
     return report
-
-
-def _replace(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as exc:
-        raise StorageError(f"{path} cannot be written: {exc.strerror}", path=str(path)) from exc

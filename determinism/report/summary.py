@@ -61,7 +61,8 @@ class CheckSummary:
 class LaneDrift:
     """One engine, as it is or with one fault: how often a call drifted, and what that says of a decision's two calls.
 
-    num_identical, num_pairs: of replays of both calls of a decision, side by side; no pairs where only one was asked.
+    num_identical, num_pairs: of replays of both calls of a decision under the same circumstances; no pairs where only
+    one call was asked.
     """
 
     engine: str

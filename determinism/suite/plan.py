@@ -24,6 +24,7 @@ from determinism.workloads import Workload, choose_workloads, load_workloads
 from inference import engines
 from inference.config import EngineConfig
 from projection.errors import NotFoundError
+from projection.record import template_digest
 
 LaneName = Literal["configured", "tiny"]
 LANE_NAMES: tuple[LaneName, ...] = get_args(LaneName)
@@ -63,6 +64,7 @@ class Wish:
             "is_quick": self.is_quick,
             "power": self.power,
             "config": config.model_dump(mode="json"),
+            "template_digest": template_digest(),
         }
 
 

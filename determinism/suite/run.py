@@ -5,8 +5,8 @@ then the one that was compared least, so that they come out about even. A row of
 workload, whichever led. A control is one turn on one workload.
 
 Promises that a finished cell is kept and never held again, that an endpoint which fails makes ERROR cells and never a
-PASS, that nothing is asked twice because it failed, and that what cannot be done here is a SKIPPED cell with its
-reason, never an absent one.
+PASS, that a drift outweighs a failure, that nothing is asked twice because it failed, and that what cannot be done here
+is a SKIPPED cell with its reason, never an absent one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LanePlan:
 
 @dataclass(slots=True)
 class Findings:
-    """What one cell has so far. verdict, reason: set where it failed before it could compare."""
+    """What one cell has so far. verdict, reason: set where a turn failed, which ends its turns."""
 
     replays: list[Observed] = field(default_factory=list)
     evidence: dict[str, JsonValue] = field(default_factory=dict)
@@ -285,14 +285,17 @@ class LaneRun:
             workload=workload,
             control=None if control is None else control.name,
             expected="PASS" if control is None else "DRIFT",
-            verdict=found.verdict or ("PASS" if len(surfaces) == 1 else "DRIFT"),
+            verdict="DRIFT" if len(surfaces) > 1 else found.verdict or "PASS",
             reason=found.reason,
             surfaces=surfaces,
             replays=replays,
             evidence=found.evidence,
             wall_s=found.wall_s,
         )
-        return draft.model_copy(update={"reason": _difference(draft)}) if draft.verdict == "DRIFT" else draft
+        if draft.verdict != "DRIFT":
+            return draft
+        failure = f"; and a turn is {found.verdict}: {found.reason}" if found.verdict else ""
+        return draft.model_copy(update={"reason": _difference(draft) + failure})
 
 
 def _require_occasion(findings: Iterable[Findings]) -> None:

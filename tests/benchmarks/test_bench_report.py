@@ -17,7 +17,7 @@ from benchmarks.experiments.kept import read_answers
 from benchmarks.experiments.quality import run_quality
 from benchmarks.experiments.runner import QUALITY, Setting
 from benchmarks.experiments.scaling import cut_cases, run_scaling
-from benchmarks.failures.demonstrations import plan_pinned, run_demonstrations
+from benchmarks.failures.demonstrations import plan_pinned, run_demonstrations, run_parameters
 from benchmarks.report.evidence import Evidence, build_document, collect_evidence, report_json, write_report
 from inference.scripted_engine import ScriptedEngine
 from projection.errors import NotFoundError, RequestError
@@ -44,7 +44,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     judge = root / "judge"
     run_judging(plan_judging(kept), ScriptedEngine(), judge, recorded.parameters, Quiet(), concurrency=1)
     planned = plan_pinned([architectures[0], architectures[1]], ScriptedEngine(), Profile(2), num_control_replays=8)
-    run_demonstrations(planned, ScriptedEngine(), ScriptedEngine().identity, root / "failures", lambda _: None)
+    parameters = run_parameters(ScriptedEngine().identity, Profile(2))
+    run_demonstrations(planned, ScriptedEngine(), parameters, root / "failures", lambda _: None)
     return [quality.directory, cost.directory, scaling.directory, judge, root / "failures"]
 
 
@@ -121,8 +122,15 @@ def test_the_json_holds_every_table_and_can_be_read_back(evidence: Evidence) -> 
     document = report_json(evidence, COMMAND)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert len(document["comparisons"]) == 3 * 3 * 4
-    assert {line["architecture"] for line in document["audit_surface"]} == set(NAMES)
     assert document["published"]["exact_p_values_tight"]["FRP"] == 0.001953
+
+
+def test_the_page_and_the_json_count_the_same_answers_for_table_4(evidence: Evidence, document: Document) -> None:
+    table = tables(document)["Model calls whose input and output must be kept for one decision"]
+    page = [(row[0], row[2]) for row in table.rows if not str(row[0]).startswith("paper")]
+    surfaces = report_json(evidence, COMMAND)["audit_surface"]
+    assert page == [(line["architecture"], str(line["num_answers"])) for line in surfaces]
+    assert {name for name, _ in page} == set(NAMES)
 
 
 def test_a_folder_named_twice_counts_once(folders: list[Path]) -> None:

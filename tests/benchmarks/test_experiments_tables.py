@@ -15,6 +15,7 @@ from benchmarks.experiments.quality import compare_quality, measure_thresholds
 from benchmarks.experiments.rows import ResultRow, Results, find_schema, mean_score, merge_rows, read_results
 from benchmarks.experiments.runner import COST, QUALITY, SCHEMA_VERSION
 from benchmarks.experiments.scaling import cut_cases, scaling_points
+from benchmarks.report.tables import citation_table, cost_table
 from projection.errors import NotFoundError, RequestError
 from reporting.journal import Journal
 from tests.benchmarks.scored_case import scored_case
@@ -146,10 +147,29 @@ def test_costs_are_means_and_speedups_are_over_the_same_scored_cases() -> None:
     assert ours.usd == pytest.approx((1_000 * 1.0 + 100 * 5.0) / 1e6)
 
 
-def test_a_refused_answer_costs_nothing_and_makes_nothing_look_faster() -> None:
+def test_answers_that_were_not_scored_make_nothing_look_faster_or_cheaper() -> None:
     refused = replace(row(0, "dpm", wall_s=0.0), status="refused")
-    line = compare_cost([refused, row(0, "retrieval", wall_s=5.0)], Price())[1]
-    assert line.speedup is None
+    failed = replace(row(1, "dpm", wall_s=900.0), status="failed")
+    ours, theirs = compare_cost([refused, failed, row(2, "dpm", wall_s=30.0), row(0, "retrieval", wall_s=5.0)], Price())
+    assert (ours.num_answers, ours.num_not_scored, ours.wall_s, ours.num_prompt_tokens) == (3, 2, 30.0, 1_000)
+    assert ours.usd == pytest.approx(0.0015)
+    assert theirs.speedup is None
+
+
+def test_an_architecture_that_was_never_scored_has_no_cost() -> None:
+    (line,) = compare_cost([replace(row(0, "dpm", wall_s=0.0), status="refused")], Price())
+    assert (line.num_answers, line.num_not_scored) == (1, 1)
+    assert {line.wall_s, line.engine_s, line.num_calls, line.num_bytes, line.usd, line.num_cached_tokens} == {None}
+    assert cost_table([line], "paper").rows[0][3:13] == ["-"] * 10
+
+
+def test_a_mean_that_leaves_answers_out_says_how_many_it_is_of() -> None:
+    judged = {"citation_precision": Fraction(1, 2), "hallucinated_rate": Fraction(1, 4)}
+    unjudged = {"citation_precision": None, "hallucinated_rate": None}
+    always = dict.fromkeys(("citation_recall", "omission_rate", "budget_use"), Fraction(1))
+    rows = [replace(row(0, "dpm"), scores={**judged, **always}), replace(row(1, "dpm"), scores={**unjudged, **always})]
+    (cells,) = citation_table(rows).rows
+    assert cells[2:7] == ["2", "0.500 (1)", "1.000", "0.250 (1)", "1.000"]
 
 
 def test_the_audit_surface_is_a_range_of_calls() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from baseline.architectures import load_architecture
 from baseline.memory import NOTHING
+from benchmarks.failures.__main__ import parse_arguments
 from benchmarks.failures.cache import SummaryCache, Tenant, fold_cached, key_by_case, key_by_content, measure_leak
 from benchmarks.failures.case import (
     CONCURRENT_AT,
@@ -30,6 +31,7 @@ from benchmarks.failures.demonstrations import (
     plan_pinned,
     plan_uncontrolled,
     run_demonstrations,
+    run_parameters,
 )
 from benchmarks.failures.order import measure_order, offered_values
 from benchmarks.failures.survival import DriftingEngine, count_same_calls, measure_survival
@@ -198,7 +200,9 @@ def test_survival_is_measured_on_an_engine_that_takes_no_grammar(tmp_path: Path)
     planned = plan_uncontrolled([EVERY_EVENT], Profile(2), num_replays=2, num_events=None)
     planned += plan_uncontrolled([EVERY_EVENT], Profile(2), num_replays=2, num_events=9)
     engine = FreeEngine()
-    rows = run_demonstrations(planned, engine, engine.identity, tmp_path, lambda _: None).rows
+    rows = run_demonstrations(
+        planned, engine, run_parameters(engine.identity, Profile(2)), tmp_path, lambda _: None
+    ).rows
     assert list(rows) == [f"survival/summarize_every_event/{n} events/2 replays" for n in (6, 9)]
     assert [(row["num_calls"], row["num_same_memory"]) for row in rows.values()] == [(6, 2), (9, 2)]
 
@@ -207,27 +211,58 @@ def test_every_part_is_run_once_and_a_killed_run_goes_on(tmp_path: Path) -> None
     names = ("dpm", "retrieval")
     planned = plan_pinned([load_architecture(name) for name in names], ScriptedEngine(), Profile(2), 4)
     engine, said = ScriptedEngine(), list[str]()
-    run_demonstrations(planned[:3], engine, engine.identity, tmp_path, said.append)
+    run_demonstrations(planned[:3], engine, run_parameters(engine.identity, Profile(2)), tmp_path, said.append)
     told = len(said)
-    found = run_demonstrations(planned, engine, engine.identity, tmp_path, said.append)
+    found = run_demonstrations(planned, engine, run_parameters(engine.identity, Profile(2)), tmp_path, said.append)
     assert [line.partition(":")[0] for line in said[told:] if "call" not in line] == [one.key for one in planned[3:]]
     parts = [key.partition("/")[0] for key in found.rows]
     assert list(dict.fromkeys(parts)) == list(PARTS)
     assert [parts.count(part) for part in PARTS] == [2] * 6
     assert found.parameters["engine_identity"] == engine.identity.digest
-    with pytest.raises(JournalError):
-        run_demonstrations(planned, engine, EngineIdentity({"kind": "another"}), tmp_path, said.append)
+    others = [
+        run_parameters(EngineIdentity({"kind": "another"}), Profile(2)),
+        run_parameters(engine.identity, Profile(1)),
+    ]
+    for other in others:
+        with pytest.raises(JournalError):
+            run_demonstrations(planned, engine, other, tmp_path, said.append)
 
 
 def test_on_a_pinned_engine_stateful_memories_replay_exactly_at_n_times_the_calls(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     planned = plan_pinned([load_architecture("dpm"), EVERY_EVENT], engine, Profile(2), 4)
-    rows = run_demonstrations(planned, engine, engine.identity, tmp_path, lambda _: None).rows
+    rows = run_demonstrations(
+        planned, engine, run_parameters(engine.identity, Profile(2)), tmp_path, lambda _: None
+    ).rows
     costs = {key: row for key, row in rows.items() if key.startswith("replay_cost")}
     assert {row["replay_verdict"] for row in costs.values()} == {"PASS"}
     assert [row["num_calls"] for row in costs.values()] == [2, 4, 2, 7]
     control = rows["survival_of_the_control/summarize_every_event"]
     assert control["survived"][-1] < control["num_replays"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--replays", "3"], "go with --uncontrolled"),
+        (["--replays", "0"], "go with --uncontrolled"),
+        (["--events", "9"], "go with --uncontrolled"),
+        (["--uncontrolled", "float32", "--engine", "vllm"], "leave out --engine"),
+        (["--uncontrolled", "float32", "--architectures", "dpm"], "no grammar of ours"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_arguments(["--out", "here", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_options_that_go_together_are_taken() -> None:
+    there = parse_arguments(["--out", "here", "--uncontrolled", "float32", "--replays", "3", "--events", "9"])
+    assert (there.replays, there.events) == (3, 9)
+    assert parse_arguments(["--out", "here", "--engine", "scripted"]).engine == "scripted"
 
 
 def test_the_time_left_is_that_of_the_calls_that_are_left() -> None:

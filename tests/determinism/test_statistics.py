@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from determinism.cell import Cell, Observed, tally
 from determinism.published import TABLE_3
 from determinism.statistics import (
     Distances,
@@ -20,7 +21,7 @@ from determinism.statistics import (
     upper_bound,
 )
 from projection.errors import RequestError
-from tests.determinism.cell_samples import cell
+from tests.determinism.cell_samples import cell, surface
 
 
 @pytest.mark.parametrize("num_trials", [1, 2, 9, 10, 31, 299, 1000, 3000])
@@ -105,9 +106,6 @@ def test_a_replay_that_ends_early_differs_where_it_ends() -> None:
 
 
 def test_other_log_probabilities_alone_are_drift_with_one_text() -> None:
-    from determinism.cell import Cell, Observed, tally
-    from tests.determinism.cell_samples import surface
-
     surfaces, replays = tally([Observed("a", surface("ab"), 1.0), Observed("b", surface("ab", margin=0.25), 1.0)])
     value = cell(["ab"]).model_dump() | {
         "surfaces": [one.model_dump() for one in surfaces],
@@ -171,6 +169,19 @@ def test_survival_multiplies_over_calls() -> None:
     assert survival(1.0, 1) == 0.0
     assert survival(0.1, 2) == pytest.approx(0.81)
     assert survival(0.01, 97) == pytest.approx(0.99**97)
+
+
+def labelled(*replays: tuple[str, str]) -> Cell:
+    """A cell of a reference "a", and of replays by label and text."""
+    surfaces, tallied = tally(Observed(label, surface(text), 0.5) for label, text in (("alone", "a"), *replays))
+    return cell(["a"]).model_copy(update={"surfaces": surfaces, "replays": tallied})
+
+
+def test_two_calls_stand_beside_each_other_under_the_same_circumstances() -> None:
+    projection = labelled(("batch of 2", "a"), ("batch of 2", "b"), ("batch of 8", "b"), ("place 3", "a"))
+    decision = labelled(("batch of 8", "a"), ("batch of 2", "a"), ("place 2", "a"))
+    assert measured_survival(projection, decision) == measured_survival(decision, projection) == (1, 2)
+    assert measured_survival(projection, labelled(("place 2", "a"))) == (0, 0)
 
 
 def test_two_calls_survive_where_both_are_identical() -> None:

@@ -162,13 +162,14 @@ LONG = ROOT / "gpu_configs" / "cpu-16k.yaml"
 ROPE = "rope_parameters: {rope_type: yarn, rope_theta: 100000.0, factor: 2.0, original_max_position_embeddings: 8192}"
 
 
-def test_the_long_configuration_is_the_shipped_one_with_stretched_positions() -> None:
+def test_the_long_configuration_is_the_shipped_one_with_stretched_positions_and_one_candidate() -> None:
     long, shipped = load_config(LONG).model_dump(), load_config(CPU).model_dump()
     assert {key for key in long if long[key] != shipped[key]} == {
         "max_model_len",
         "rope_parameters",
         "kv_cache_gib",
         "status",
+        "projection",
     }
     rope = load_config(LONG).rope_parameters
     assert rope is not None

@@ -14,6 +14,7 @@ from inference.identity import (
     weights_fields,
 )
 from inference.manifest import Manifest, PinnedFile
+from inference.vllm_identity import read_gpus
 from projection.canonical import canonical_bytes, sha256_hex
 from projection.errors import ConfigurationError
 
@@ -88,6 +89,22 @@ def test_the_processor_is_a_canonical_value_and_the_same_each_time() -> None:
     assert canonical_bytes(fields) == canonical_bytes(processor_fields())
     assert set(fields["instruction_sets"]) <= set(Path("/proc/cpuinfo").read_text().split())
     assert "avx2" in fields["instruction_sets"] or fields["machine"] != "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("listed", "why"),
+    [("echo 'NVIDIA H200, 9.0, 570.1'; echo 'NVIDIA L4, 8.9, 570.1'", "several kinds \\(NVIDIA H200, 9.0.*; NVIDIA L4"),
+     ("echo 'no devices' >&2; exit 6", "no GPU that nvidia-smi can see")],
+)  # fmt: skip
+def test_gpus_that_an_identity_could_not_tell_apart_are_refused(
+    listed: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{listed}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=why):
+        read_gpus()
 
 
 def test_a_plugin_is_its_source(tmp_path: Path) -> None:

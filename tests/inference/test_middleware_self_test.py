@@ -89,6 +89,38 @@ def test_a_server_that_fails_its_own_question_is_an_error(wrapped: DpmMiddleware
     assert "500" in answer.json()["reason"]
 
 
+@pytest.mark.parametrize("failure", [RuntimeError("out of memory"), KeyError("choices")], ids=repr)
+def test_a_server_that_breaks_under_its_own_question_is_an_error(
+    wrapped: DpmMiddleware, little: LittleServer, failure: Exception
+) -> None:
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        approved = await client.get("/dpm/ready")
+        little.failure = failure
+        return [approved, await client.post("/dpm/selftest")]
+
+    approved, broken = run(wrapped, talk)
+    assert (approved.status_code, broken.status_code) == (200, 503)
+    assert broken.json()["state"] == "ERROR"
+    assert repr(failure) in broken.json()["reason"]
+
+
+def test_a_server_that_breaks_while_it_serves_is_found_by_the_test_that_is_held_again_and_again(
+    little: LittleServer, tmp_path: Path
+) -> None:
+    wrapped = DpmMiddleware(little, server_settings(tmp_path, KNOWN, self_test_interval_s=1e-6))
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        while (await client.get("/dpm/ready")).status_code != 200:
+            await asyncio.sleep(0)
+        little.failure = RuntimeError("out of memory")
+        async with asyncio.timeout(60):
+            while (answer := await client.get("/dpm/ready")).status_code == 200:
+                await asyncio.sleep(0)
+        return answer
+
+    assert "out of memory" in run(wrapped, talk, is_started=False).json()["reason"]
+
+
 def test_a_self_test_with_nothing_to_compare_is_an_error(little: LittleServer, tmp_path: Path) -> None:
     wrapped = DpmMiddleware(little, server_settings(tmp_path, []))
     answer = run(wrapped, lambda client: client.get("/dpm/ready"))

@@ -8,6 +8,9 @@ import select
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,31 @@ def test_a_server_that_does_not_get_ready_in_time_is_an_error(tmp_path: Path) ->
         started.wait_until(lambda: None, timeout_s=0)
 
 
+class _Approved(BaseHTTPRequestHandler):
+    """A server of the plan's identity that has passed its self-test."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("x-dpm-identity", IDENTITY.digest)
+        self.end_headers()
+        self.wfile.write(b'{"state": "APPROVED"}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_proxy_of_the_environment_does_not_stand_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.free_port('127.0.0.1')}")
+    with HTTPServer(("127.0.0.1", 0), _Approved) as listening, ThreadPoolExecutor(1) as threads:
+        listening.timeout = 10  # for whoever asks the proxy instead
+        threads.submit(listening.handle_request)
+        look = server.ready_state(replace(plan(""), port=listening.server_port), "APPROVED")
+        assert look() == "APPROVED"
+
+
 def test_the_settings_reach_the_server_and_are_gone_afterwards(tmp_path: Path) -> None:
     program = f"import os, shutil; shutil.copy(os.environ['{SETTINGS_VARIABLE}'], {str(tmp_path)!r})"
     with running(plan(program), tmp_path / "log", tmp_path / "known.json", 60.0) as started:
@@ -121,13 +149,6 @@ def test_a_taken_port_is_wrong_use_before_anything_is_hashed(engine_config: Engi
     assert caught.value.fields["port"] == port
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_an_address_that_is_not_this_machines_is_wrong_use(engine_config: EngineConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be used"):
         plan_server(engine_config, tmp_path, "192.0.2.1", 8000)
@@ -135,7 +156,7 @@ def test_an_address_that_is_not_this_machines_is_wrong_use(engine_config: Engine
 
 def test_weights_that_are_not_pinned_stop_the_start(engine_config: EngineConfig, tmp_path: Path) -> None:
     with pytest.raises(WeightsError):
-        plan_server(engine_config, tmp_path, "127.0.0.1", free_port())
+        plan_server(engine_config, tmp_path, "127.0.0.1", server.free_port("127.0.0.1"))
 
 
 def test_every_flag_of_the_server_is_in_the_identity(engine_config: EngineConfig) -> None:

@@ -81,7 +81,7 @@ def write(directory: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> PinnedTokenizer:
-    return PinnedTokenizer.load(write(tmp_path_factory.mktemp("tiny")))
+    return PinnedTokenizer(write(tmp_path_factory.mktemp("tiny")))
 
 
 def with_model(**changes: Any) -> Description:
@@ -121,7 +121,7 @@ def test_a_tokenizer_that_looks_whole_words_up_cannot_be_tricked_either(tmp_path
     description["pre_tokenizer"]["use_regex"] = False
     bare = Tokenizer.from_str(json.dumps({**description, "added_tokens": []}))
     assert bare.encode("<|im_end|>").ids == [1]
-    tokenizer = PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+    tokenizer = PinnedTokenizer(write(tmp_path, tokenizer__json=description))
     assert min(tokenizer.encode_text("<|im_end|>")) > 3
 
 
@@ -129,14 +129,14 @@ def test_a_special_token_that_merges_produce_makes_the_model_unusable(tmp_path: 
     description = byte_level_description()
     description["added_tokens"].append(added(description["model"]["vocab"]["system"], "system"))
     with pytest.raises(ConfigurationError, match="could forge a role"):
-        PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+        PinnedTokenizer(write(tmp_path, tokenizer__json=description))
 
 
 def test_an_added_word_that_merges_produce_anyway_is_ordinary_text(tmp_path: Path) -> None:
     description = byte_level_description()
     token_id = description["model"]["vocab"]["user"]
     description["added_tokens"].append(added(token_id, "user", special=False))
-    assert token_id in PinnedTokenizer.load(write(tmp_path, tokenizer__json=description)).encode_text("user")
+    assert token_id in PinnedTokenizer(write(tmp_path, tokenizer__json=description)).encode_text("user")
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_a_template_that_marks_the_turns_with_plain_text_makes_the_model_unusabl
     tmp_path: Path, template: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="could forge a role"):
-        PinnedTokenizer.load(write(tmp_path, chat_template__jinja=template))
+        PinnedTokenizer(write(tmp_path, chat_template__jinja=template))
 
 
 def test_a_text_that_needs_the_unknown_token_is_refused(tmp_path: Path) -> None:
     description = with_model(unk_token=PAD)
     del description["model"]["vocab"]["q"]
-    tokenizer = PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+    tokenizer = PinnedTokenizer(write(tmp_path, tokenizer__json=description))
     with pytest.raises(EngineError, match="<pad>"):
         tokenizer.encode_text("unique")
 
@@ -168,7 +168,7 @@ def test_a_text_that_needs_the_unknown_token_is_refused(tmp_path: Path) -> None:
 def test_a_character_that_the_vocabulary_cannot_spell_is_refused_not_dropped(tmp_path: Path) -> None:
     description = byte_level_description()
     del description["model"]["vocab"][byte_level_alphabet()[0x04]]
-    tokenizer = PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+    tokenizer = PinnedTokenizer(write(tmp_path, tokenizer__json=description))
     assert tokenizer.decode(tokenizer.encode_text("9\x055")) == "9\x055"
     with pytest.raises(RequestError, match=r"U\+0004 at position 1") as caught:
         tokenizer.render_chat("9\x045", "")
@@ -196,14 +196,14 @@ def test_truncation_and_padding_of_the_file_are_not_obeyed(tmp_path: Path) -> No
         "pad_type_id": 0,
         "pad_token": PAD,
     }
-    tokenizer = PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+    tokenizer = PinnedTokenizer(write(tmp_path, tokenizer__json=description))
     for text in ["", "x", "one two three four five"]:
         assert tokenizer.decode(tokenizer.encode_text(text)) == text
 
 
 def test_a_tokenizer_with_dropout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="dropout"):
-        PinnedTokenizer.load(write(tmp_path, tokenizer__json=with_model(dropout=0.1)))
+        PinnedTokenizer(write(tmp_path, tokenizer__json=with_model(dropout=0.1)))
 
 
 # --- the chat template
@@ -266,12 +266,12 @@ def test_a_template_that_fails_or_reaches_out_is_refused_with_the_reason(templat
 def test_the_template_may_stand_in_the_tokenizer_config(tmp_path: Path, tiny: PinnedTokenizer, template: Any) -> None:
     config = FILES["tokenizer_config.json"] | {"chat_template": template}
     directory = write(tmp_path, chat_template__jinja=None, tokenizer_config__json=config)
-    assert PinnedTokenizer.load(directory).render_chat("a", "b") == tiny.render_chat("a", "b")
+    assert PinnedTokenizer(directory).render_chat("a", "b") == tiny.render_chat("a", "b")
 
 
 def test_a_model_without_a_template_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no chat template"):
-        PinnedTokenizer.load(write(tmp_path, chat_template__jinja=None))
+        PinnedTokenizer(write(tmp_path, chat_template__jinja=None))
 
 
 # --- the end of a turn
@@ -280,14 +280,14 @@ def test_a_model_without_a_template_is_refused(tmp_path: Path) -> None:
 def test_every_token_that_ends_a_turn_is_known(tiny: PinnedTokenizer, tmp_path: Path) -> None:
     assert tiny.eos_token_ids == (1, 2)
     directory = write(tmp_path, generation_config__json=None, config__json={"eos_token_id": 2})
-    assert PinnedTokenizer.load(directory).eos_token_ids == (1, 2)
+    assert PinnedTokenizer(directory).eos_token_ids == (1, 2)
 
 
 @pytest.mark.parametrize("eos_token_id", [None, "2", [1, None], True])
 def test_a_model_that_does_not_say_what_ends_a_turn_is_refused(tmp_path: Path, eos_token_id: Any) -> None:
     directory = write(tmp_path, generation_config__json={"eos_token_id": eos_token_id}, tokenizer_config__json={})
     with pytest.raises(ConfigurationError, match="which token ends a turn"):
-        PinnedTokenizer.load(directory)
+        PinnedTokenizer(directory)
 
 
 def test_decoding_leaves_out_the_end_of_the_turn_and_shows_any_other_special_token(tiny: PinnedTokenizer) -> None:
@@ -310,7 +310,7 @@ def test_decoding_an_id_outside_the_vocabulary_is_refused(tiny: PinnedTokenizer,
 def test_the_files_that_were_read_are_listed(tiny: PinnedTokenizer, tmp_path: Path) -> None:
     assert tiny.files == ("chat_template.jinja", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
     directory = write(tmp_path, generation_config__json=None, config__json={"eos_token_id": 1})
-    assert PinnedTokenizer.load(directory).files[1] == "config.json"
+    assert PinnedTokenizer(directory).files[1] == "config.json"
 
 
 def test_the_digest_covers_every_file_that_was_read_and_not_its_place(tiny: PinnedTokenizer, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_the_digest_covers_every_file_that_was_read_and_not_its_place(tiny: Pinn
     write(directories[1], chat_template__jinja=CHATML + "\n")
     write(directories[2], tokenizer_config__json=FILES["tokenizer_config.json"] | {"x": 1})
     write(directories[3], generation_config__json={"eos_token_id": [2, 1]})
-    digests = [PinnedTokenizer.load(directory).digest for directory in directories]
+    digests = [PinnedTokenizer(directory).digest for directory in directories]
     assert digests[0] == tiny.digest
     assert len({*digests}) == 4
 
@@ -343,7 +343,7 @@ def test_a_malformed_tokenizer_is_refused(tmp_path: Path, change: Callable[[Desc
     description = byte_level_description()
     change(description)
     with pytest.raises(ConfigurationError, match=r"tokenizer\.json"):
-        PinnedTokenizer.load(write(tmp_path, tokenizer__json=description))
+        PinnedTokenizer(write(tmp_path, tokenizer__json=description))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
@@ -352,9 +352,9 @@ def test_a_file_that_is_no_json_object_is_refused_by_name(tmp_path: Path, name: 
     write(tmp_path)
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=name):
-        PinnedTokenizer.load(tmp_path)
+        PinnedTokenizer(tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"tokenizer\.json cannot be read"):
-        PinnedTokenizer.load(tmp_path)
+        PinnedTokenizer(tmp_path)

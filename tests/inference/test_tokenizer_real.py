@@ -25,7 +25,7 @@ BENIGN = [
 
 @pytest.fixture(scope="module")
 def pinned() -> PinnedTokenizer:
-    return PinnedTokenizer.load(MODEL)
+    return PinnedTokenizer(MODEL)
 
 
 @pytest.fixture(scope="module")

@@ -105,3 +105,26 @@ print("ours again")
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "ours\nours again\n"
     assert sorted(done.stderr.split()) == ["c", "python", "raw"]
+
+
+def test_two_threads_that_overlap_give_stdout_and_the_warnings_back_when_both_have_left() -> None:
+    program = """
+import os, sys, threading, warnings
+from inference.containment import contained
+filters, both_in, first_out = list(warnings.filters), threading.Barrier(2), threading.Event()
+def leave_first():
+    with contained("one"):
+        both_in.wait()
+    first_out.set()
+def leave_last():
+    with contained("other"):
+        both_in.wait(); first_out.wait(); print("python"); os.write(1, b"raw\\n")
+threads = [threading.Thread(target=leave) for leave in (leave_first, leave_last)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print("ours", flush=True); os.write(1, b"ours too\\n")
+assert warnings.filters == filters
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "ours\nours too\n"
+    assert sorted(done.stderr.split()) == ["python", "raw"]

@@ -32,6 +32,7 @@ class LittleServer:
         self.drift = 0.0  # added to log-probabilities of whoever is not alone
         self.drift_alone = 0.0
         self.status = 200
+        self.failure: Exception | None = None  # raised instead of an answer, as a route of vLLM's may
         self.chunks = [b'{"ok":', b" true}"]
         self.gate: asyncio.Event | None = None
 
@@ -43,6 +44,8 @@ class LittleServer:
             await send({"type": "lifespan.shutdown.complete"})
             return
         body = (await receive()).get("body", b"") if scope["method"] == "POST" else b""
+        if self.failure is not None:
+            raise self.failure
         if scope["client"]:
             self.received.append((scope["method"], scope["path"], body))
         chunks = self.chunks if scope["client"] else [json.dumps(await self._complete(json.loads(body))).encode()]

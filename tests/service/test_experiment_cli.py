@@ -33,6 +33,14 @@ def test_from_cases_to_a_report(dpm: Dpm, small: Path) -> None:
     assert all(Path(path).stat().st_size > 1_000 for path in told.document["written"])
 
 
+def test_the_seconds_of_every_ratio_and_length_are_those_of_a_fresh_engine(dpm: Dpm, small: Path) -> None:
+    by_ratio = dpm("bench", "cost", "--cases", small, "--out", "c", "--ratios", "5,2", *TWO, *SCRIPTED)
+    assert by_ratio.stderr.count("starting engine scripted") == 2
+    by_length = dpm("bench", "scaling", "--cases", small, "--out", "s", "--events", "4,2,6", *TWO, *SCRIPTED)
+    assert by_length.stderr.count("starting engine scripted") == 3
+    assert (by_length.document["num_rows"], by_length.stderr.count("scaling 4 events: 0.0% was done")) == (6, 1)
+
+
 def test_a_table_for_people_is_whole_at_any_width(dpm: Dpm, small: Path) -> None:
     said = dpm(
         "bench", "quality", "--cases", small, "--count", 1, "--out", "q", "--ratios", "5", "--engine", "scripted"

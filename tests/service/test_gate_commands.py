@@ -122,6 +122,15 @@ def test_unused_goldens_are_pruned_with_a_reason(approve: Run, gate: Run, golden
     assert approve("--prune", "--reason", "withdrawn").code == 5
 
 
+def test_pruning_takes_no_case(approve: Run, goldens: Path) -> None:
+    approve("--reason", "first")
+    edit(goldens / "cases.yaml", "name: tight", "name: other")
+    before = read_approvals(goldens)
+    result = approve("--prune", "--case", "small", "--reason", "withdrawn", "--json")
+    assert (result.code, "leave --case out" in result.error["message"]) == (2, True)
+    assert read_approvals(goldens) == before
+
+
 @pytest.mark.parametrize(("more", "code"), [((), 0), (("--strict",), 1)])
 def test_strict_fails_on_what_was_not_compared(
     gate: Run, approve: Run, goldens: Path, more: tuple[str, ...], code: int

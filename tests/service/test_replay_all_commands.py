@@ -71,6 +71,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a time that is none": ((*ALL, "--since", "yesterday"), "RFC 3339"),
     "no such folder": (("replay", "--resume", "nowhere"), "there are no results"),
     "neither record nor cell": (("determinism", "explain"), "name a record; or a cell"),
+    "a cell's own engine": (
+        ("determinism", "explain", "--results", "r", "--cell", "x", "--engine", "scripted"),
+        "--engine: a cell's engine is in its results folder",
+    ),
+    "a cell's own log": (
+        ("determinism", "explain", "--results", "r", "--cell", "x", "--db", "dpm.sqlite"),
+        "--db: a cell's engine is in its results folder",
+    ),
     "a cell without results": (("determinism", "explain", "--cell", "x"), "name a record; or a cell"),
 }
 
@@ -122,7 +130,8 @@ def test_explaining_a_difference_shows_it_and_what_was_ruled_out(dpm: Dpm, seale
     assert "first other bit at token 5" in told.stdout
     assert r"recorded  '\n' (10), log-probability 0.0, margin 1.4013e-45 = 1 ULP" in told.stdout
     assert "cause not found" in told.stdout
-    assert "ruled out: grammar, batch neighbours" in told.stdout
+    assert "ruled out: grammar\n" in told.stdout
+    assert "could not be tried: batch neighbours: this engine does not say what ran together" in told.stdout
     document = dpm("determinism", "explain", record_id, "--json").document
     assert (document["verdict"], document["causes"]) == ("DRIFT", [])
     assert document["divergences"][0]["first"]["index"] == 5

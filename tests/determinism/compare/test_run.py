@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -17,7 +17,7 @@ from determinism.compare.lanes import Answered, Lane, live_lane, pinned_lane
 from determinism.compare.live_surface import Question
 from determinism.compare.plan import PINNED, Plan, load_questions, load_strangers, uncontrolled_name
 from determinism.compare.report import comparison_report
-from determinism.compare.run import Step, open_comparison, read_comparison, run_lanes
+from determinism.compare.run import SCHEMA, VERSION, Step, open_comparison, run_lanes
 from determinism.compare.table import compared_cells, compared_rows, comparison_document, count_calls, drifted_lanes
 from determinism.compare.traffic import strangers
 from determinism.published import TABLE_3
@@ -27,7 +27,7 @@ from inference.live_endpoint import official_endpoint
 from inference.scripted_engine import ScriptedEngine
 from projection.engine import EngineIdentity
 from projection.errors import DpmError, EngineError, RequestError
-from reporting.journal import JournalError
+from reporting.journal import JournalError, Row, read_journal
 from reporting.markdown import render_markdown
 from reporting.page import render_page
 from tests.inference.live_server import LiveServer, Said, live_server, message
@@ -44,6 +44,10 @@ Say = Callable[[Question, int], str]
 
 def quiet(_step: Step) -> None:
     """Reports to nobody."""
+
+
+def rows_of(folder: Path) -> Mapping[str, Row]:
+    return read_journal(folder, schema=SCHEMA, version=VERSION).rows
 
 
 def answered(text: str, **changes: Any) -> Answered:
@@ -180,7 +184,7 @@ def test_a_run_that_was_stopped_continues_and_asks_nothing_twice(tmp_path: Path)
 
     with pytest.raises(EngineError):
         run(PLAN, tmp_path, lane(PINNED, say))
-    kept = sum(PINNED in key and "identity" not in key for key in read_comparison(tmp_path)[1])
+    kept = sum(PINNED in key and "identity" not in key for key in rows_of(tmp_path))
     assert 12 <= kept < 20  # a second thread may have answered meanwhile
     before = len(asked)
     document = run(PLAN, tmp_path, lane(PINNED, say))
@@ -294,7 +298,7 @@ def test_the_limit_of_calls_keeps_what_was_paid_for_and_a_later_run_goes_on(
     with pytest.raises(CallLimitError):
         live_run(server, tmp_path, 7)
     assert len(server.asked) == 7
-    _, rows = read_comparison(tmp_path)
+    rows = rows_of(tmp_path)
     assert count_calls(f"live {LIVE}", rows) == pytest.approx(
         {"num_calls": 7, "num_answers": 7, "num_retries": 0, "num_rate_limits": 0, "waited_s": 0}
         | {"input_tokens": 91, "output_tokens": 49}
@@ -311,7 +315,7 @@ def test_a_refused_key_ends_the_run_with_nothing_written_as_an_answer(
     server.say(Said({"error": {"type": "authentication_error", "message": KEY}}, 401))
     with pytest.raises(DpmError, match="ANTHROPIC_API_KEY"):
         live_run(server, tmp_path, 7)
-    assert [key for key in read_comparison(tmp_path)[1] if key.rpartition(" | ")[2] == "0" and "calls" not in key] == []
+    assert [key for key in rows_of(tmp_path) if key.rpartition(" | ")[2] == "0" and "calls" not in key] == []
 
 
 def test_the_paper_s_figures_stand_in_the_report_as_published(tmp_path: Path) -> None:

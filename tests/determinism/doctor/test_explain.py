@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from determinism.doctor.calls import RebuiltCall
+from determinism.doctor.calls import RebuiltCall, rebuild_calls
 from determinism.doctor.explain import Explanation, explain_record
 from determinism.doctor.switches import Setting, find_switches
 from determinism.doctor.trials import Bench
@@ -93,7 +93,8 @@ class PlantedBench:
         self.num_asked += 1
         if setting.config.features.compile:
             raise EngineError("there is no compiler here")
-        honest = Bench(Path("unused")).ask(replace(setting, engine="scripted"), calls)
+        alone = replace(setting, engine="scripted", beside_others=False)  # the scripted engine does not count who is
+        honest = Bench(Path("unused")).ask(alone, calls)
         return honest if self.is_right(setting) else [one_ulp_off(surface) for surface in honest]
 
     def identity(self, setting: Setting) -> EngineIdentity:
@@ -225,6 +226,25 @@ def test_an_answer_that_changes_from_run_to_run_blames_nothing(store: EditedStor
     assert (found.causes, found.diagnosis.is_repeatable) == ((), False)
 
 
+def test_neighbours_that_an_engine_cannot_show_are_neither_named_nor_ruled_out(store: EditedStore) -> None:
+    case = recorded_on(store, PLAIN)
+    calls = rebuild_calls(case, ScriptedTokenizer())
+
+    class Uncounted(PlantedBench):
+        def ask(self, setting: Setting, calls: Sequence[RebuiltCall]) -> list[Surface]:
+            return [one_ulp_off(s) for s in Bench(Path("unused")).ask(replace(setting, engine="scripted"), calls)]
+
+    found = explain(case, Uncounted(lambda s: True))
+    assert found.diagnosis is not None
+    assert found.causes == ()
+    assert "batch neighbours" not in found.diagnosis.ruled_out
+    assert [(t.turned, t.detail) for t in found.diagnosis.trials if t.result == "not possible"] == [
+        (("batch neighbours",), "this engine does not say what ran together, so no neighbour can be shown")
+    ]
+    with pytest.raises(EngineError, match="does not say what ran together"):
+        Bench(Path("unused")).ask(Setting("scripted", PLAIN, beside_others=True), calls)
+
+
 def test_a_setting_that_cannot_be_started_is_neither_named_nor_ruled_out(store: EditedStore) -> None:
     found = explain(recorded_on(store, features(compile=True)), PlantedBench(lambda s: False))
     assert found.diagnosis is not None
@@ -311,8 +331,6 @@ def test_one_changed_prompt_byte_is_named_and_shown(store: EditedStore) -> None:
 
 
 def explain_grammar(case: SealedCase) -> Any:
-    from determinism.doctor.calls import rebuild_calls
-
     return rebuild_calls(case, ScriptedTokenizer())[1].grammar
 
 

@@ -55,7 +55,7 @@ def server(reads: Read, prompt: Sequence[int]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PinnedTokenizer:
-    return PinnedTokenizer.load(write(tmp_path_factory.mktemp("tokenizer")))
+    return PinnedTokenizer(write(tmp_path_factory.mktemp("tokenizer")))
 
 
 def asked(tokenizer: PinnedTokenizer, route: RouteName, reads: Read) -> Completion:

@@ -13,7 +13,7 @@ from determinism.gate.report import GateReport, junit, report_document, write_re
 from determinism.gate.run import Finding
 from determinism.verdict import VERDICTS
 from inference.scripted_engine import ScriptedEngine
-from projection.errors import RequestError
+from projection.errors import RequestError, StorageError
 
 HOSTILE = "a\n::error::forged\r##[error]x\u2028::set-output name=x::y\x1b[31m%0A,title=z"
 EVERY = tuple(Finding(f"case-{verdict.lower()}", verdict, f"because of {verdict}") for verdict in VERDICTS)
@@ -111,3 +111,9 @@ def test_the_suffix_chooses_the_form_and_another_is_refused(tmp_path: Path) -> N
     assert json.loads((tmp_path / "gate.json").read_text(encoding="utf-8")) == document
     with pytest.raises(RequestError, match=r"\.json, or \.xml"):
         write_report(report(*EVERY), tmp_path / "gate.txt")
+
+
+def test_a_report_that_cannot_be_written_is_a_failure_of_the_storage(tmp_path: Path) -> None:
+    (tmp_path / "gate.json").mkdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_report(report(*EVERY), tmp_path / "gate.json")

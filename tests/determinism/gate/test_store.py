@@ -127,6 +127,25 @@ def test_a_damaged_approvals_log_is_refused_with_its_line(goldens: Path, line: b
         approve_all(goldens, AlteredEngine({"a": 1}))
 
 
+@pytest.mark.parametrize("name", ["../enrolments", "small/..", ".", "", "a\x1b[31m", "small\n", "x" * 101])
+def test_an_approval_of_a_case_that_there_cannot_be_is_a_damaged_line(goldens: Path, name: str) -> None:
+    small, _ = approve_all(goldens)
+    path = goldens / "approvals.jsonl"
+    forged = json.dumps(small.model_dump(mode="json") | {"case": name}).encode()
+    path.write_bytes(path.read_bytes() + forged + b"\n")
+    with pytest.raises(VerificationError, match="line 3: no approval"):
+        read_goldens(goldens)
+
+
+@pytest.mark.parametrize("name", ["small (copy)", "a\x1b[31m", "a\n::error::b", ".small"])
+def test_a_golden_in_a_folder_that_no_case_can_be_called_is_refused(goldens: Path, name: str) -> None:
+    approve_all(goldens)
+    (goldens / "small").rename(goldens / name)
+    with pytest.raises(VerificationError, match="no case can be called") as refused:
+        read_goldens(goldens)
+    assert refused.value.message.isprintable()
+
+
 def test_a_log_without_its_last_line_end_is_continued_on_a_new_line(goldens: Path) -> None:
     approve_all(goldens)
     path = goldens / "approvals.jsonl"

@@ -304,6 +304,18 @@ def test_an_engine_that_dies_makes_errors_and_keeps_what_was_finished(tmp_path: 
     assert conclude(cells) == 4
 
 
+def test_a_drift_is_not_forgotten_when_a_later_turn_fails(tmp_path: Path) -> None:
+    """Two turns of three comparisons on one workload: the fault is in the first, and the engine ends in the second."""
+    fault = PureFault("one ULP", lambda c: c.num_before == 1)
+    lane = SimulatedLane(lambda place: FaultyEndpoint(make_plain(place, dies_after=5), fault, ScriptedTokenizer()))
+    plan = make_plan(lane, checks=["run_to_run"], effort=Effort(24, (2, 8), 3, 6))
+    (cell,) = hold(tmp_path, replace(plan, workloads=plan.workloads[:1]))
+    assert (cell.verdict, cell.num_comparisons, cell.num_drifted) == ("DRIFT", 3, 1)
+    assert cell.reason.startswith("again, time 2: logprobs differ at token ")
+    assert cell.reason.endswith("; and a turn is ERROR: the simulated engine ended")
+    assert conclude([cell]) == 1
+
+
 def test_an_engine_that_cannot_be_opened_ends_the_run(tmp_path: Path) -> None:
     def fail(_place: str) -> Endpoint:
         raise EngineError("no server answers")
