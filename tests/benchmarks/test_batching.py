@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from baseline.architectures import load_architecture
 from benchmarks.batching import measure
 from benchmarks.longhorizon.generator import generate_cases
 from inference.scripted_engine import ScriptedEngine
@@ -28,11 +29,11 @@ class DependentEngine(ScriptedEngine):
 
 
 def test_the_rows_of_two_cases_are_the_same_among_eight() -> None:
-    found = measure(ScriptedEngine(), Profile(2), CASES, Fraction(5))
+    found = measure(load_architecture("dpm"), ScriptedEngine(), Profile(2), CASES, Fraction(5))
     assert (found["num_cases"], found["are_rows_equal"], found["statuses"]) == ([2, 8], True, ["scored"])
     assert found["num_completion_tokens"][0] < found["num_completion_tokens"][1]
 
 
 def test_an_engine_whose_answers_depend_on_its_neighbours_is_not_timed() -> None:
     with pytest.raises(SystemExit, match="these timings mean nothing"):
-        measure(DependentEngine(), Profile(2), CASES, Fraction(5))
+        measure(load_architecture("dpm"), DependentEngine(), Profile(2), CASES, Fraction(5))
