@@ -15,6 +15,7 @@ from baseline.memory import TextMemory, append_line, event_line
 from baseline.summary import update_memory
 from benchmarks.failures.case import CaseInput
 from benchmarks.failures.order import memory_values
+from benchmarks.scorers.citations import task_text
 from projection.anchors import find_anchors
 from projection.canonical import value_digest
 from projection.engine import Engine
@@ -53,7 +54,7 @@ class Leak:
     """What the second tenant was served.
 
     is_own_memory: the memory is what his own events give without a cache.
-    foreign_values: values in it that stand in none of his events.
+    foreign_values: values in it that stand in none of his events, and not in his task.
     """
 
     key: str
@@ -97,6 +98,7 @@ def measure_leak(key: Key, engine: Engine, first: Tenant, second: Tenant) -> Lea
     fold_cached(cache, first, engine)
     served = fold_cached(cache, second, engine)
     own = fold_cached(SummaryCache(key), second, engine)
-    his = {anchor.value for event in second.case.events for anchor in find_anchors(event_line(event))}
+    his_texts = [task_text(second.case.task), *(event_line(event) for event in second.case.events)]
+    his = {anchor.value for text in his_texts for anchor in find_anchors(text)}
     foreign = memory_values(TextMemory(served.text)) - his
     return Leak(key.__name__, served.num_hits, served.text == own.text, tuple(sorted(foreign)))

@@ -48,7 +48,7 @@ def score_citations(case: Case, memory: Memory, text: str, budget_chars: int) ->
     in_log = frozenset(key for event in case.events for key in anchor_keys(event.text))
     by_event = {event.position: frozenset(anchor_keys(_event_text(event))) for event in case.events}
     known = frozenset[Key]().union(*by_event.values())
-    of_task = frozenset(anchor_keys(_task_text(case.task)))
+    of_task = frozenset(anchor_keys(task_text(case.task)))
     stated = [key for statement in statements for key in anchor_keys(statement.words)]
     return CitationScores(
         citation_precision=_precision(statements, by_event, of_task),
@@ -85,7 +85,7 @@ def _event_text(event: LoggedEvent) -> str:
     return f"{event.text}\n{event.event.type}\n{(event.event.occurred_at or '')[:10]}"
 
 
-def _task_text(task: Task) -> str:
+def task_text(task: Task) -> str:
     """Everything the task says: values that a memory may repeat without a source in the log."""
     parts = [task.question, task.policy, *(field.description for field in task.fields)]
     parts += [f"{reason.code} {reason.text}" for reason in task.reasons]
