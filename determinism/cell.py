@@ -8,7 +8,8 @@ in on purpose, and holds when its verdict is the expected DRIFT.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -19,6 +20,9 @@ from projection.errors import VerificationError
 
 SchemaVersion = Literal["dpm/determinism-cell/v1"]
 SCHEMA_VERSION: SchemaVersion = "dpm/determinism-cell/v1"
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class CellKey(NamedTuple):
@@ -42,7 +46,7 @@ class Replay(_Value):
 
     label: str
     surface: Annotated[int, Field(ge=0)]
-    wall_s: float
+    wall_s: Seconds
 
 
 class Cell(_Value):
@@ -66,12 +70,18 @@ class Cell(_Value):
     surfaces: tuple[Surface, ...] = ()
     replays: tuple[Replay, ...] = ()
     evidence: dict[str, JsonValue] = {}
-    wall_s: float
+    wall_s: Seconds
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if {replay.surface for replay in self.replays} != set(range(len(self.surfaces))):
             raise ValueError("replays and surfaces do not belong together")
+        if len({surface.sha256 for surface in self.surfaces}) < len(self.surfaces):
+            raise ValueError("a surface stands twice")
+        if (self.verdict == "DRIFT") != (len(self.surfaces) > 1):
+            raise ValueError(f"the verdict is {self.verdict}, and there are {len(self.surfaces)} different surfaces")
+        if not all(0 <= number < math.inf for number in _numbers(self.evidence)):
+            raise ValueError("evidence holds a number that is negative or not finite")
         return self
 
     @property
@@ -125,7 +135,21 @@ class Cell(_Value):
         try:
             return cls.model_validate_json(json.dumps(value))
         except ValidationError as exc:
-            raise VerificationError(f"this is no cell of a determinism suite: {exc.errors()[0]['msg']}") from exc
+            problem = exc.errors(include_url=False, include_input=False)[0]
+            place = "".join(f"{part}: " for part in problem["loc"])
+            message = f"this is no cell of a determinism suite: {place}{problem['msg'].removeprefix('Value error, ')}"
+            raise VerificationError(message) from exc
+
+
+def _numbers(value: JsonValue) -> Iterator[float]:
+    """All numbers in a JSON value."""
+    match value:
+        case int() | float():
+            yield value
+        case dict():
+            yield from (number for member in value.values() for number in _numbers(member))
+        case list():
+            yield from (number for member in value for number in _numbers(member))
 
 
 class Observed(NamedTuple):

@@ -67,7 +67,7 @@ def open_engine(
         from inference.server_engine import VllmServerEngine
 
         return closing(VllmServerEngine.connect(name, existing_weights(config.model), cache_salt=cache_salt))
-    _require_known(name)
+    require_known(name)
     if name == "scripted":
         from inference.scripted_engine import ScriptedEngine
 
@@ -105,8 +105,7 @@ def require_identity(engine: Engine, expected: str | None) -> None:
 
 def open_tokenizer(name: str, config: EngineConfig) -> Tokenizer:
     """The tokenizer of that engine, without the engine; raises as `open_engine`."""
-    if not is_url(name):
-        _require_known(name)
+    require_known(name)
     if name == "scripted":
         from inference.scripted_engine import ScriptedTokenizer
 
@@ -135,8 +134,13 @@ def is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-def _require_known(name: str) -> None:
-    if name not in ENGINE_NAMES:
+def require_known(name: str) -> None:
+    """See that there can be such an engine; nothing is started, and no server is asked.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if not is_url(name) and name not in ENGINE_NAMES:
         raise ConfigurationError(
             f"there is no engine {name!r}; choose {', '.join(ENGINE_NAMES)}, or a server's http:// address", engine=name
         )

@@ -4,8 +4,9 @@ Line 1 is the header: schema, version, and the parameters that must be equal for
 line is one finished row under its key.
 
 Promises: `append` returns once its row is on the disk; a row is there whole or not at all; a last line that was cut off
-by a kill is dropped when the folder is opened again; one writer at a time. Reading needs no lock, and sees the finished
-rows of a run that is still going. Nothing here is evidence: rows are not signed, chained or hashed.
+by a kill is dropped when the run is continued; a file that is refused is not touched; one writer at a time. Reading
+needs no lock, and sees the finished rows of a run that is still going. Nothing here is evidence: rows are not signed,
+chained or hashed.
 """
 
 from __future__ import annotations
@@ -76,10 +77,12 @@ class Journal:
         try:
             _take_lock(descriptor, path)
             with _storage_errors(path):
-                end = _mend(descriptor, header)
+                _begin(descriptor, header)
                 _sync_folder(path.parent)
             recorded = read_journal(directory, schema=schema, version=version)
             _check_parameters(path, recorded.parameters, json.loads(header)["parameters"])
+            with _storage_errors(path):
+                end = _drop_cut_line(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -88,6 +91,11 @@ class Journal:
     def is_done(self, key: str) -> bool:
         """Whether a row of this key is on the disk."""
         return key in self._rows
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     @property
     def rows(self) -> Mapping[str, Row]:
@@ -208,21 +216,23 @@ def _line(path: Path, value: Mapping[str, Any]) -> bytes:
         raise JournalError("not_json", path, f"this cannot be written to {path}, it is no JSON value: {exc}") from exc
 
 
-def _mend(descriptor: int, header: bytes) -> int:
-    """Drop a line that was cut off, write the header where none is; returns the file's length.
+def _begin(descriptor: int, header: bytes) -> None:
+    """Write the header where there is none, or the beginning of this one; what holds anything else is left alone."""
+    if header.startswith(_content(descriptor)):
+        _write_at(descriptor, header, 0)
 
-    A file without one whole line is touched only if it is the beginning of this header: else it is somebody's file.
-    """
-    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+def _drop_cut_line(descriptor: int) -> int:
+    """Drop a last line that was cut off; returns the file's length. For a file that was found to be this run's."""
+    data = _content(descriptor)
     end = data.rfind(b"\n") + 1
-    if end == 0 and not header.startswith(data):
-        return len(data)
     if end < len(data):
         os.ftruncate(descriptor, end)
-    if end > 0:
-        return end
-    _write_at(descriptor, header, 0)
-    return len(header)
+    return end
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _write_at(descriptor: int, data: bytes, offset: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -64,13 +65,20 @@ def judge(
 
 
 def rescore_rows(results: ResultsDir, cases: Cases, out_dir: OutDir, json: options.Json = False) -> None:
-    """Score the answers of a results folder by this version's formulas, into another folder; no engine is needed."""
+    """Score the answers of a results folder by this version's formulas, into another folder; no engine is needed.
+    Exit 1 where a score that was there is another one now."""
     found = rescore(results, _answers_schema(results), read_cases(cases, None), out_dir)
     if json:
         print_json({"directory": str(out_dir), **asdict(found)})
-        return
-    changed = ", ".join(f"{name} in {count}" for name, count in found.num_changed.items() if count)
-    out.print(Text(f"{found.num_rows} rows scored again in {out_dir}; other scores: {changed or 'none'}"))
+    else:
+        changed, added = _told(found.num_changed), _told(found.num_added)
+        out.print(Text(f"{found.num_rows} rows scored again in {out_dir}; other scores: {changed}; new ones: {added}"))
+    if any(found.num_changed.values()):
+        raise typer.Exit(EXIT_CODES["DRIFT"])
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} in {count}" for name, count in counts.items() if count) or "none"
 
 
 def _answers_schema(directory: Path) -> str:

@@ -78,8 +78,9 @@ def run(
         say("nothing was chosen: no lane holds such a check")
         raise typer.Exit(NOTHING_RAN)
     parameters = wish.parameters(settings, plans)
+    planned = {key for plan in plans for key in plan.cell_keys()}
     with open_results(folder, parameters) as journal:
-        pace = Pace(plans, finished_cells(journal))
+        pace = Pace(plans, finished_cells(journal, planned))
         with _progress(pace, parameters["num_cells"]) as (watch, tell):
             for cell in hold(plans, journal, watch):
                 tell(cell)

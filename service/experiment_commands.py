@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -32,6 +33,8 @@ from service import options
 from service.bench_console import print_table, watch_jobs
 from service.console import out, print_json, step
 
+MAX_USD = 1_000_000  # for a million tokens
+_RATIO = re.compile("[0-9]{1,9}([.][0-9]{1,9}|/0*[1-9][0-9]{0,8})?")
 DEFAULT_ARCHITECTURES = "dpm,summarize_every_event,summarize_on_overflow,retrieval"
 Cases = Annotated[list[Path], typer.Option("--cases", help="A data set of dpm bench generate; repeatable.")]
 Count = Annotated[int | None, typer.Option("--count", help="Only the first cases of each data set.", min=1)]
@@ -39,8 +42,10 @@ Architectures = Annotated[str, typer.Option("--architectures", help=f"Of {', '.j
 Ratios = Annotated[str, typer.Option("--ratios", help="Trajectory / budget, separated by commas; the tightest first.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", help="Answers in the making at a time.", min=1, max=256)]
 OutDir = Annotated[Path, typer.Option("--out", help="Results folder; a run that was ended continues there.")]
-PromptPrice = Annotated[float, typer.Option("--usd-prompt", help="US$ for a million tokens read.", min=0)]
-CompletionPrice = Annotated[float, typer.Option("--usd-completion", help="US$ for a million tokens written.", min=0)]
+PromptPrice = Annotated[float, typer.Option("--usd-prompt", help="US$ for a million tokens read.", min=0, max=MAX_USD)]
+CompletionPrice = Annotated[
+    float, typer.Option("--usd-completion", help="US$ for a million tokens written.", min=0, max=MAX_USD)
+]
 
 
 def quality(
@@ -160,12 +165,12 @@ def parse_ratios(text: str) -> list[Fraction]:
     """Positive ratios, each once.
 
     Raises:
-        RequestError: not a list of positive numbers.
+        RequestError: not a list of positive numbers of at most nine digits, without exponents.
     """
-    try:
-        ratios = list(dict.fromkeys(Fraction(part) for part in _parts(text)))
-    except (ValueError, ZeroDivisionError) as exc:
-        raise RequestError(f"{text!r} is no list of ratios such as 20,5,2") from exc
+    parts = _parts(text)
+    if not all(_RATIO.fullmatch(part) for part in parts):
+        raise RequestError(f"{text!r} is no list of ratios such as 20,5,2")
+    ratios = list(dict.fromkeys(map(Fraction, parts)))
     if any(ratio <= 0 for ratio in ratios):
         raise RequestError(f"{text!r}: a compression ratio is more than 0")
     return ratios

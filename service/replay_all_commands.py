@@ -17,6 +17,7 @@ from determinism.replay.outcome import Tally
 from determinism.replay.plan import Plan
 from determinism.replay.run import Run, Watch, read_audit_heads, read_run, replay_all
 from determinism.replay.workers import Lanes, lanes_of, lanes_without_engine, process_lanes
+from determinism.verdict import DOES_NOT_HOLD
 from inference import engines
 from inference.config import EngineConfig
 from projection.engine import Engine
@@ -107,11 +108,15 @@ def run(options: Options, plan: Plan, config: Path | None, db: Path, as_json: bo
         say(f"results: {directory}; to continue a run that was cut off: dpm replay --all --resume {directory}")
         watch = stack.enter_context(_watch())
         tally = replay_all(store, Run(plan, heads, lanes.engine_identity), lanes.replays, directory, watch)
+        file_problem = store.find_file_problem()
+    code = DOES_NOT_HOLD if file_problem else tally.exit_code
     if as_json:
-        print_json(tally_document(tally, lanes, directory))
+        print_json({**tally_document(tally, lanes, directory), "file_problem": file_problem, "exit_code": code})
     else:
         print_tally(tally, directory)
-    return tally.exit_code
+        if file_problem:
+            out.print(Text.assemble((f"{'DRIFT':<13}", VERDICT_STYLES["DRIFT"]), visible(file_problem)))
+    return code
 
 
 @contextmanager
@@ -206,14 +211,13 @@ class _Talk:
 
 
 def tally_document(tally: Tally, lanes: Lanes, directory: Path) -> dict[str, Any]:
-    """What `dpm replay --all --json` prints."""
+    """What `dpm replay --all --json` prints of the records."""
     return {
         "results": str(directory),
         "engine_identity": lanes.engine_identity,
         "num_records": tally.num_records,
         "drift_rate_upper_95": tally.drift_rate_bound,
         **tally.to_value(),
-        "exit_code": tally.exit_code,
     }
 
 

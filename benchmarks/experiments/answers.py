@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
 from baseline.memory import Architecture, BuiltMemory
@@ -25,12 +26,14 @@ from projection.errors import DpmError, IncompleteError, RequestError, Verificat
 from projection.events import events_digest
 from projection.view import Memory
 from projection.view_grammar import Profile
+from reporting.journal import Recorded
 
 Status = Literal["scored", "refused", "failed"]
 """scored: a memory within its budget and a decision. refused: the architecture does not take this input. failed: it
 took it, and its answer is none."""
 
 NOMINAL_CHARS: dict[Size, int] = {"small": 2_400, "paper": 26_762}  # what a ratio divides; the paper's means
+MAX_BUDGET_CHARS = 10_000_000  # as of dpm decide
 EXPECTED_CALLS_PER_CASE = 2  # of an architecture that is no summary: its memory, and the decision
 
 
@@ -47,7 +50,7 @@ class Job:
     @property
     def key(self) -> str:
         """Names the job's row: the same job has the same key in every run."""
-        return f"{self.case.case_id}/{self.case_digest[:12]}/{self.architecture.name}/{self.ratio}"
+        return row_key(self.case.case_id, self.case_digest, self.architecture.name, str(self.ratio))
 
     @property
     def expected_calls(self) -> int:
@@ -76,11 +79,41 @@ class Answer:
     meter: Meter
 
 
+def row_key(case_id: str, case_digest: str, architecture: str, ratio: str) -> str:
+    """The key of a row, made of what it answers."""
+    return f"{case_id}/{case_digest[:12]}/{architecture}/{ratio}"
+
+
+def verify_rows(directory: Path, recorded: Recorded) -> None:
+    """Hold every row of a folder to its key and to the engine of the folder's header.
+
+    Raises:
+        RequestError: a row of another identity, or under the key of another answer.
+    """
+    identity = recorded.parameters["engine_identity"]
+    for key, row in recorded.rows.items():
+        named = [row.get(name) for name in ("case_id", "case_digest", "architecture", "ratio")]
+        if key != row_key(*map(str, named)):
+            problem = "stands under the key of another answer"
+        elif row.get("engine_identity") != identity:
+            problem = "is of another engine identity than its folder's header"
+        else:
+            continue
+        raise RequestError(
+            f"row {key!r} of {directory} {problem}: restore a copy, or run the experiment again in another folder",
+            key=key,
+            directory=str(directory),
+        )
+
+
 def plan_jobs(cases: Iterable[Case], architectures: Sequence[Architecture], ratios: Sequence[Fraction]) -> list[Job]:
     """Every case under every architecture at every ratio, ordered so that neighbours are alike.
 
     Jobs of one architecture stand together, so that calls in flight are of one length. Those of DPM are ordered by
     case, as its prompts at all ratios begin with the same events; those of others by ratio.
+
+    Raises:
+        RequestError: as `budget_of`.
     """
     jobs = []
     for case in cases:
@@ -97,8 +130,17 @@ def budget_of(case: Case, ratio: Fraction) -> int:
 
     Cases of one size share their budgets, as in the paper: 26,762 / 20 = 1,338. For a long case it is the length that
     was asked for, so that a case that is cut short keeps its budget.
+
+    Raises:
+        RequestError: a budget beyond `MAX_BUDGET_CHARS`.
     """
-    return max(1, int(NOMINAL_CHARS.get(case.truth.size, case.truth.target_chars) / ratio))
+    budget_chars = max(1, int(NOMINAL_CHARS.get(case.truth.size, case.truth.target_chars) / ratio))
+    if budget_chars > MAX_BUDGET_CHARS:
+        raise RequestError(
+            f"at a ratio of {ratio} case {case.case_id} has a budget of {budget_chars:,} characters; the most is "
+            f"{MAX_BUDGET_CHARS:,}: give a larger ratio"
+        )
+    return budget_chars
 
 
 def case_digest(case: Case) -> str:

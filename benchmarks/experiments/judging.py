@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments.kept import KeptAnswer
+from benchmarks.experiments.rows import parse_fraction, parse_score, read_run
 from benchmarks.experiments.runner import JUDGE, SCHEMA_VERSION, Progress, run_all
 from benchmarks.longhorizon.case import Case
 from benchmarks.scorers.judge import (
@@ -30,7 +31,7 @@ from projection.engine import Engine
 from projection.errors import IncompleteError, NotFoundError, RequestError, VerificationError
 from projection.replay import Diverged, Divergence, Verdict, compare, compare_lists
 from projection.view import Memory
-from reporting.journal import Journal, Recorded, read_journal
+from reporting.journal import Journal, Recorded
 
 CONTROL = "control"
 
@@ -124,9 +125,10 @@ def replay_judging(jobs: Sequence[JudgeJob], engine: Engine, directory: Path, pr
 
     Raises:
         NotFoundError: a judgement of an answer that is not among these jobs.
+        RequestError: a judgement that this version did not write.
         EngineError: the engine failed.
     """
-    recorded = read_journal(directory, schema=JUDGE, version=SCHEMA_VERSION)
+    recorded, _ = read_judgements(directory)
     calls = {key: row["call"] for key, row in recorded.rows.items() if row["call"] is not None}
     here, there = engine.identity.digest, str(recorded.parameters["engine_identity"])
     if here != there:
@@ -152,7 +154,7 @@ def read_judgements(directory: Path) -> tuple[Recorded, tuple[JudgedRow, ...]]:
     Raises:
         NotFoundError, JournalError: no judgements, or damage. RequestError: a row that this version did not write.
     """
-    recorded = read_journal(directory, schema=JUDGE, version=SCHEMA_VERSION)
+    recorded = read_run(directory, JUDGE)
     return recorded, tuple(_read_row(key, row) for key, row in recorded.rows.items())
 
 
@@ -190,13 +192,18 @@ def _replay_call(engine: Engine, job: JudgeJob, call: Mapping[str, Any]) -> None
 
 def _read_row(key: str, row: Mapping[str, Any]) -> JudgedRow:
     try:
+        if not (row["call"] is None or row["call"].keys() >= _CALL):
+            raise ValueError("its call is not whole")
         return JudgedRow(
-            size=row["size"],
-            architecture=row["architecture"],
-            ratio=Fraction(row["ratio"]),
+            size=str(row["size"]),
+            architecture=str(row["architecture"]),
+            ratio=parse_fraction(row["ratio"]),
             is_control=row["architecture"] == CONTROL,
-            rcs=Fraction(row["rcs"]),
-            rcs_judge=None if row["rcs_judge"] is None else Fraction(row["rcs_judge"]),
+            rcs=parse_score(row["rcs"]),
+            rcs_judge=None if row["rcs_judge"] is None else parse_score(row["rcs_judge"]),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as exc:
+    except (KeyError, AttributeError, ValueError) as exc:
         raise RequestError(f"judgement {key!r} is none that this version writes ({exc!r}): judge again") from exc
+
+
+_CALL = {"prompt_digest", "grammar_digest", "max_tokens", "token_ids", "text"}

@@ -6,6 +6,7 @@ it before a judge. What is read back is held against its digest and its case's; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 
 from baseline.architectures import read_memory
 from benchmarks.experiments.answers import case_digest, score_answer
+from benchmarks.experiments.rows import read_rows
 from benchmarks.experiments.runner import COST, QUALITY, SCHEMA_VERSION, SCORER_VERSION
 from benchmarks.longhorizon.case import Case
 from projection.canonical import sha256_hex
 from projection.decision import Decision, verify_decision
 from projection.errors import NotFoundError, RequestError, VerificationError
 from projection.view import Memory
-from reporting.journal import Journal, Recorded, read_journal
+from reporting.journal import Journal, Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class KeptAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """How many rows got another value of a score, by the score's name; a score that is new counts as another value."""
+    """How many rows had another value of a score (num_changed), or did not have it yet (num_added), by its name."""
 
     num_rows: int
     num_changed: Mapping[str, int]
+    num_added: Mapping[str, int]
 
 
 def read_answers(directory: Path, schema: str, cases: Iterable[Case]) -> tuple[Recorded, list[KeptAnswer]]:
@@ -46,9 +49,10 @@ def read_answers(directory: Path, schema: str, cases: Iterable[Case]) -> tuple[R
 
     Raises:
         NotFoundError: a row whose case is not among these, byte for byte.
+        RequestError: a row that this version did not write, of another engine, or under another's key.
         VerificationError: a memory or decision that is not what the row's digest, or its own form, says.
     """
-    recorded = read_journal(directory, schema=schema, version=SCHEMA_VERSION)
+    recorded, _ = read_rows(directory, schema)
     known = {(case.case_id, case_digest(case)): case for case in cases}
     return recorded, [_read_answer(key, row, known) for key, row in recorded.rows.items()]
 
@@ -66,16 +70,17 @@ def rescore(directory: Path, schema: str, cases: Iterable[Case], out_dir: Path) 
         raise RequestError("give another folder for the new scores: rows that were written stay as they are")
     recorded, answers = read_answers(directory, schema, cases)
     parameters = {**recorded.parameters, "scorer_version": SCORER_VERSION}
-    num_changed: dict[str, int] = {}
+    num_changed, num_added = Counter[str](), Counter[str]()
     with Journal.open(out_dir, schema=schema, version=SCHEMA_VERSION, parameters=parameters) as journal:
         for answer in answers:
             scores = _score(answer)
             for name, score in scores.items():
-                is_changed = name not in answer.row["scores"] or answer.row["scores"][name] != score
-                num_changed[name] = num_changed.get(name, 0) + is_changed
+                is_new = name not in answer.row["scores"]
+                num_added[name] += is_new
+                num_changed[name] += not is_new and answer.row["scores"][name] != score
             if not journal.is_done(answer.key):
                 journal.append(answer.key, {**answer.row, "scores": scores})
-    return Rescored(len(answers), num_changed)
+    return Rescored(len(answers), dict(num_changed), dict(num_added))
 
 
 def _read_answer(key: str, row: Mapping[str, Any], known: Mapping[tuple[str, str], Case]) -> KeptAnswer:
@@ -86,10 +91,19 @@ def _read_answer(key: str, row: Mapping[str, Any], known: Mapping[tuple[str, str
             "data sets holds: name the data sets that the run was made on",
             key=key,
         )
-    if sha256_hex(row["memory"].encode()) != row["memory_digest"]:
+    match row:
+        case {"memory": str(text), "memory_digest": str(digest), "decision": str() | None}:
+            pass
+        case _:
+            raise RequestError(
+                f"row {key!r} is no row that this version writes (memory, memory_digest or decision is no text): run "
+                "the experiment again",
+                key=key,
+            )
+    if sha256_hex(text.encode(errors="surrogatepass")) != digest:
         raise VerificationError(f"row {key!r} was changed: its memory has another digest than it says", key=key)
-    is_built = row["status"] == "scored" or row["memory"] != ""
-    memory = read_memory(row["architecture"], row["memory"], case.task) if is_built else None
+    is_built = row["status"] == "scored" or text != ""
+    memory = read_memory(row["architecture"], text, case.task) if is_built else None
     decision = verify_decision(row["decision"], case.task, memory) if memory is not None and row["decision"] else None
     return KeptAnswer(key, row, case, memory, decision)
 

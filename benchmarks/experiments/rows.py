@@ -6,22 +6,59 @@ to judge, no memory at all) are left out of their mean, whose table says how man
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from benchmarks.experiments.answers import Status
+from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
+
+from benchmarks.experiments.answers import Status, verify_rows
 from benchmarks.experiments.runner import COST, FAILURES, JUDGE, QUALITY, SCALING, SCHEMA_VERSION
+from benchmarks.scorers.axes import AxisScores
+from benchmarks.scorers.citations import CitationScores
 from projection.errors import RequestError
-from reporting.journal import JournalError, read_journal
+from reporting.journal import JournalError, Recorded, read_journal
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 SCHEMAS = frozenset({QUALITY, COST, SCALING, JUDGE, FAILURES})
 BASE = "dpm"  # the architecture that the others are compared with
+
+
+def parse_fraction(value: object) -> Fraction:
+    """A fraction as rows hold it, such as "7/11".
+
+    Raises:
+        ValueError: anything else, a zero below the line included.
+    """
+    if not isinstance(value, str) or not _FRACTION.fullmatch(value):
+        raise ValueError('this is no fraction such as "7/11"')
+    return Fraction(value)
+
+
+def parse_score(value: object) -> Fraction:
+    """A score as rows hold it: a fraction in [0, 1].
+
+    Raises:
+        ValueError: anything else.
+    """
+    score = parse_fraction(value)
+    if score > 1:
+        raise ValueError("a score is not in [0, 1]")
+    return score
+
+
+def _parse_optional_score(value: object) -> Fraction | None:
+    return None if value is None else parse_score(value)
+
+
+_FRACTION = re.compile("[0-9]{1,40}(/0*[1-9][0-9]{0,40})?")
+_Count = Annotated[int, Field(ge=0, strict=True)]
+_Seconds = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +77,16 @@ class ResultRow:
     seed: int
     engine_identity: str
     architecture: str
-    num_events: int
-    trajectory_chars: int
-    ratio: Fraction
-    budget_chars: int
+    num_events: _Count
+    trajectory_chars: _Count
+    ratio: Annotated[Fraction, PlainValidator(parse_fraction)]
+    budget_chars: Annotated[int, Field(ge=1, strict=True)]
     status: Status
     reason: str | None
-    scores: Mapping[str, Fraction | None]
-    counts: Mapping[str, int]
-    times: Mapping[str, float]
-    num_cached_tokens: int | None
+    scores: Mapping[str, Annotated[Fraction | None, PlainValidator(_parse_optional_score)]]
+    counts: Mapping[str, _Count]
+    times: Mapping[str, _Seconds] = field(default_factory=dict)
+    num_cached_tokens: _Count | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -75,12 +112,46 @@ def read_results(directory: Path, schema: str) -> Results:
 
     Raises:
         NotFoundError, JournalError: no results, results of another experiment or version, or damage.
-        RequestError: a row that this version did not write.
+        RequestError: a row that this version did not write, of another engine, or under another's key.
     """
-    recorded = read_journal(directory, schema=schema, version=SCHEMA_VERSION)
-    rows = [_row(directory, key, row) for key, row in recorded.rows.items()]
+    recorded, rows = read_rows(directory, schema)
     rows.sort(key=lambda row: (row.size, row.architecture, -row.ratio, row.domain, row.case_id, row.num_events))
     return Results(str(directory), recorded.parameters, tuple(rows))
+
+
+def read_run(directory: Path, schema: str) -> Recorded:
+    """The parameters and rows of a results folder, whose header names an engine.
+
+    Raises:
+        NotFoundError, JournalError: no results, results of another experiment or version, or damage.
+        RequestError: a header that this version did not write.
+    """
+    recorded = read_journal(directory, schema=schema, version=SCHEMA_VERSION)
+    match recorded.parameters:
+        case {"engine_identity": str(), "identity": dict()}:
+            return recorded
+        case _:
+            raise _strange_header(directory, "engine_identity and identity")
+
+
+def _strange_header(directory: Path, names: str) -> RequestError:
+    return RequestError(
+        f"the header of {directory} is none that this version writes (it lacks {names}): restore a copy, or run the "
+        "experiment again in another folder",
+        directory=str(directory),
+    )
+
+
+def read_rows(directory: Path, schema: str) -> tuple[Recorded, list[ResultRow]]:
+    """The rows of a results folder as they were written, and as typed values in the same order; raises as
+    `read_results`."""
+    recorded = read_run(directory, schema)
+    if not {"template_digest", "scorer_version"} <= recorded.parameters.keys():
+        raise _strange_header(directory, "template_digest or scorer_version")
+    times = frozenset[str]() if schema == QUALITY else _TIMES
+    rows = [_row(directory, key, row, times) for key, row in recorded.rows.items()]
+    verify_rows(directory, recorded)
+    return recorded, rows
 
 
 def find_schema(directory: Path) -> str:
@@ -158,39 +229,39 @@ def ordered_architectures(rows: Iterable[ResultRow]) -> list[str]:
     return sorted({row.architecture for row in rows}, key=lambda name: (name != BASE, name))
 
 
-def _row(directory: Path, key: str, row: Mapping[str, Any]) -> ResultRow:
+def _row(directory: Path, key: str, row: Mapping[str, Any], times: frozenset[str]) -> ResultRow:
     try:
-        return ResultRow(
-            **{name: row[name] for name in _PLAIN},
-            ratio=Fraction(row["ratio"]),
-            scores={**_LATER, **{n: None if score is None else Fraction(score) for n, score in row["scores"].items()}},
-            counts=dict(row["counts"]),
-            times=dict(row.get("times", {})),
-            num_cached_tokens=row.get("num_cached_tokens"),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as exc:
-        raise RequestError(
-            f"row {key!r} of {directory} is no row that this version writes ({exc!r}): run the experiment again",
-            key=key,
-            directory=str(directory),
-        ) from exc
+        found = _ROW.validate_python(row)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    else:
+        nulls = {name for name, score in found.scores.items() if score is None} - _NULLABLE
+        missing = (_SCORES - found.scores.keys()) | (_COUNTS - found.counts.keys()) | (times - found.times.keys())
+        if not nulls and not missing:
+            return replace(found, scores={**_LATER, **found.scores})
+        problem = f"no {', '.join(sorted(nulls | missing))}"
+    raise RequestError(
+        f"row {key!r} of {directory} is no row that this version writes ({problem}): run the experiment again",
+        key=key,
+        directory=str(directory),
+    )
 
 
 _LATER: Mapping[str, Fraction | None] = {"frp_memo": None}
 """Scores that rows were not always given; `dpm bench rescore` gives them to older rows."""
 
-_PLAIN = (
-    "case_id",
-    "case_digest",
-    "domain",
-    "size",
-    "variant",
-    "seed",
-    "engine_identity",
-    "architecture",
-    "num_events",
-    "trajectory_chars",
-    "budget_chars",
-    "status",
-    "reason",
-)
+_SCORES = {field.name for field in (*fields(AxisScores), *fields(CitationScores))} - {"recovered", *_LATER}
+_NULLABLE = {"citation_precision", "hallucinated_rate", *_LATER}
+_COUNTS = {
+    "num_calls",
+    "num_prompt_tokens",
+    "num_completion_tokens",
+    "num_prompt_bytes",
+    "num_completion_bytes",
+    "num_memory_calls",
+    "num_over_budget",
+    "num_on_token_limit",
+}
+_TIMES = frozenset({"wall_s", "engine_s"})
+_ROW = TypeAdapter(ResultRow)

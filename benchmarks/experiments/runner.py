@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from baseline.record import baseline_template_digest
-from benchmarks.experiments.answers import Answer, Job, build_row, run_job
+from benchmarks.experiments.answers import Answer, Job, build_row, run_job, verify_rows
 from projection.engine import Engine
 from projection.view_grammar import Profile
 from reporting.journal import Journal, Recorded
@@ -75,11 +75,13 @@ def run_experiment(
 
     Raises:
         JournalError: the folder holds rows of another experiment, engine, prompt or formula, or is in use.
+        RequestError: a row of the folder is of another engine than its header.
         EngineError: the engine failed; rows that were done are kept.
     """
     with Journal.open(
         setting.directory, schema=schema, version=SCHEMA_VERSION, parameters=run_parameters(setting)
     ) as journal:
+        verify_rows(setting.directory, Recorded(journal.parameters, journal.rows))
         left, stop = [job for job in jobs if not journal.is_done(job.key)], threading.Event()
         total = sum(job.work for job in jobs)
         progress.begin(total, total - sum(job.work for job in left))

@@ -21,6 +21,7 @@ from projection.errors import RequestError
 Branch = Literal["enterprise_properties", "compression_ratio", "either"]
 Choice = Literal["dpm", "either"]
 
+MAX_CHARS = 1_000_000_000_000  # far beyond any trajectory
 PROPERTY_EVIDENCE = {
     "replay": "a replay of DPM repeats 2 calls, one of n summaries repeats n + 1, each with its own chance to drift "
     "(paper, sections 3.2 and 10, Table 4)",
@@ -101,10 +102,12 @@ def recommend(deployment: Deployment, measured: Sequence[MeasuredThreshold] = ()
     measured: thresholds from results of one's own; of several the largest ratio counts, which is the cautious one.
 
     Raises:
-        RequestError: a length that is not positive.
+        RequestError: a length that is not positive, or beyond `MAX_CHARS`.
     """
-    if deployment.trajectory_chars < 1 or deployment.budget_chars < 1:
-        raise RequestError("trajectory and budget are lengths in characters: give positive numbers")
+    if not all(1 <= length <= MAX_CHARS for length in (deployment.trajectory_chars, deployment.budget_chars)):
+        raise RequestError(
+            f"trajectory and budget are lengths in characters: give positive numbers up to {MAX_CHARS:,}"
+        )
     known = [found for found in measured if found.ratio is not None]
     best = max(known, key=lambda found: found.ratio or 0.0, default=None)
     threshold = float(TAMS_RATIO) if best is None or best.ratio is None else best.ratio

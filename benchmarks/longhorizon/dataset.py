@@ -119,7 +119,9 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         manifest = TypeAdapter(Manifest).validate_json(data, strict=True)
     except ValidationError as exc:
-        raise CaseError(f"{path} is not a manifest of this version: {exc}", path=str(path)) from exc
+        first = exc.errors()[0]
+        problem = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise CaseError(f"{path} is not a manifest of this version ({problem})", path=str(path)) from exc
     if manifest.schema != MANIFEST_SCHEMA:
         raise CaseError(f"{path} has schema {manifest.schema!r}; this version reads {MANIFEST_SCHEMA!r}")
     return manifest

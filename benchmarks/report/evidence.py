@@ -26,8 +26,9 @@ from benchmarks.experiments.rows import (
     merge_rows,
     ordered_architectures,
     read_results,
+    read_run,
 )
-from benchmarks.experiments.runner import COST, FAILURES, JUDGE, QUALITY, SCALING, SCHEMA_VERSION
+from benchmarks.experiments.runner import COST, FAILURES, JUDGE, QUALITY, SCALING
 from benchmarks.experiments.scaling import scaling_points
 from benchmarks.report.failures import Demonstrated, failure_blocks
 from benchmarks.report.figures import compression_figures, scaling_figures
@@ -43,7 +44,6 @@ from benchmarks.report.tables import (
 from projection.errors import RequestError
 from reporting.document import Block, Code, Document, Facts, Inline, Notice, Paragraph, Preformatted, Section
 from reporting.files import write_text
-from reporting.journal import read_journal
 from reporting.markdown import render_markdown
 from reporting.page import render_page
 
@@ -92,12 +92,12 @@ def collect_evidence(directories: Sequence[Path], price: Price) -> Evidence:
             recorded, judgements = read_judgements(directory)
             judged += judgements
         elif schema == FAILURES:
-            recorded = read_journal(directory, schema=FAILURES, version=SCHEMA_VERSION)
+            recorded = read_run(directory, FAILURES)
             failures.append(Demonstrated(str(directory), recorded))
         else:
             results = read_results(directory, schema)
             experiments[schema].append(results)
-            recorded = read_journal(directory, schema=schema, version=SCHEMA_VERSION)
+            recorded = read_run(directory, schema)
         folders.append(Folder(schema, str(directory), recorded.parameters, len(recorded.rows)))
     if not any(folder.num_rows for folder in folders):
         raise RequestError("there are no rows to report: run dpm bench quality, cost or scaling first")
@@ -122,10 +122,11 @@ def write_report(evidence: Evidence, directory: Path, command: str) -> tuple[Pat
         StorageError: they cannot be written.
     """
     document = build_document(evidence, command)
+    written = json.dumps(report_json(evidence, command), ensure_ascii=False, allow_nan=False, indent=1)
     texts = {
         directory / "report.html": render_page(document),
         directory / "report.md": render_markdown(document),
-        directory / "report.json": json.dumps(report_json(evidence, command), ensure_ascii=False, indent=1) + "\n",
+        directory / "report.json": written + "\n",
     }
     for path, text in texts.items():
         write_text(path, text)

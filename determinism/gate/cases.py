@@ -98,6 +98,9 @@ def read_case(
 ) -> GateCase:
     """Read one case from its two files; raises as `read_cases`."""
     check_case_name(name)
+    for path in (events, task):
+        if "\0" in str(path):
+            raise RequestError(f"case {name!r}: {str(path)!r} is no path: it holds a NUL character", case=name)
     parsed = parse_events(_read_bytes(events, MAX_BATCH_BYTES), source_name=str(events))
     logged = numbered(parsed.events)
     if not logged:

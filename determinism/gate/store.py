@@ -83,9 +83,9 @@ def read_goldens(directory: Path) -> Goldens:
     """Read every golden of the folder, and hold each against the approvals log.
 
     Raises:
-        NotFoundError: no such folder. StorageError: the folder cannot be read.
-        VerificationError: the approvals log is damaged, so nothing is proved; or a folder of goldens has a name that
-            no case can have.
+        NotFoundError: no such folder.
+        StorageError: it cannot be read; or the approvals log is damaged, so nothing is proved; or a folder of goldens
+            has a name that no case can have.
     """
     if not directory.is_dir():
         raise NotFoundError(f"{directory}: no such folder of goldens", path=str(directory))
@@ -110,7 +110,7 @@ def _case_of(path: Path) -> str:
     """The name of the folder that a golden lies in; what is on the disk is not trusted."""
     name = path.parent.name
     if CASE_NAME.fullmatch(name) is None:
-        raise VerificationError(
+        raise StorageError(
             f"{str(path)!r}: no case can be called {name!r}, so nobody approved this golden: remove its folder",
             path=str(path),
         )
@@ -118,9 +118,7 @@ def _case_of(path: Path) -> str:
 
 
 def _read_approved(path: Path, key: GoldenKey, approved_digest: str | None) -> Golden:
-    if path.stat().st_size > MAX_GOLDEN_BYTES:
-        raise VerificationError(f"it has over {MAX_GOLDEN_BYTES} bytes: it is no golden")
-    golden = parse_golden(path.read_bytes())
+    golden = parse_golden(_read_bytes(path))
     if golden.key != key:
         raise VerificationError(
             f"it is the golden of case {golden.case!r} on engine {golden.engine_identity}: it was renamed or moved"
@@ -134,14 +132,30 @@ def _read_approved(path: Path, key: GoldenKey, approved_digest: str | None) -> G
     return golden
 
 
+def _read_bytes(path: Path) -> bytes:
+    """The bytes of a golden's file; a device, a pipe or a link to one would never end."""
+    try:
+        if not path.is_file():
+            raise VerificationError("it is no file: put the approved golden back")
+        with path.open("rb") as file:
+            data = file.read(MAX_GOLDEN_BYTES + 1)
+    except OSError as exc:
+        raise VerificationError(f"it cannot be read: {exc.strerror}") from exc
+    if len(data) > MAX_GOLDEN_BYTES:
+        raise VerificationError(f"it has over {MAX_GOLDEN_BYTES} bytes: it is no golden")
+    return data
+
+
 def read_approvals(directory: Path) -> tuple[Approval, ...]:
     """The approvals log, oldest line first; empty where there is none.
 
     Raises:
-        VerificationError: a line is no approval.
+        StorageError: it cannot be read, or a line is no approval.
     """
     path = directory / APPROVALS_NAME
     with _storage_errors(path):
+        if os.path.lexists(path) and not path.is_file():
+            raise StorageError(f"{path} is no file: put the approvals log back as it was", file=str(path))
         lines = path.read_bytes().splitlines() if path.exists() else []
     approvals = []
     for number, line in enumerate(lines, start=1):
@@ -149,7 +163,7 @@ def read_approvals(directory: Path) -> tuple[Approval, ...]:
             approvals.append(Approval.model_validate_json(line))
         except ValidationError as exc:
             problem = exc.errors(include_url=False, include_input=False)[0]["msg"]
-            raise VerificationError(
+            raise StorageError(
                 f"{path}, line {number}: no approval of format 1 ({problem}). Lines are only ever added: put the log "
                 "back as it was",
                 file=str(path),
@@ -167,7 +181,7 @@ def approve(
 
     Raises:
         RequestError: as `check_approver`; or one case with two goldens.
-        VerificationError: the approvals log is damaged. StorageError: the folder cannot be written.
+        StorageError: the approvals log is damaged, or the folder cannot be written.
     """
     check_approver(reason, by)
     wanted = {golden.key: golden for golden in observed}
@@ -198,11 +212,15 @@ def check_approver(reason: str, by: str) -> None:
     """Refuse an approval that would say nothing.
 
     Raises:
-        RequestError: the reason or the name is empty, or too long.
+        RequestError: the reason or the name is empty, too long, or no text.
     """
     for what, text, max_chars in (("reason", reason, MAX_REASON_CHARS), ("name", by, MAX_BY_CHARS)):
         if not 0 < len(text.strip()) <= max_chars:
             raise RequestError(f"an approval needs a {what} of 1 to {max_chars} characters, and gets {len(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as exc:
+            raise RequestError(f"the {what} of an approval is not UTF-8: {text!r}") from exc
 
 
 def _record(path: Path, approvals: Sequence[Approval]) -> None:

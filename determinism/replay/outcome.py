@@ -147,9 +147,5 @@ class Tally:
         return exit_code(self.verdicts)
 
     def to_value(self) -> dict[str, Any]:
-        """The tally as a JSON value; `from_value` reads it again."""
+        """The tally as a JSON value."""
         return {**asdict(self), "listed": list(self.listed)}
-
-    @classmethod
-    def from_value(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{**value, "listed": tuple(value["listed"])})

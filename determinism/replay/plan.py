@@ -7,7 +7,7 @@ that jobs are read one at a time, however long the log is. Asks no engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -104,13 +104,13 @@ def find_jobs(
     audit_break: Divergence | None,
     is_done: Callable[[int], bool],
 ) -> Iterator[Job | Outcome | None]:
-    """A job for each record of an audit stream with after < position <= up_to that is not done.
+    """A job for each record of an audit stream with after < position <= up_to; only up to R0 where it is done already.
 
     What needs no engine to be judged comes as its outcome; what the plan passes by, as None.
     """
     for entry in store.entries(stream, after=after, up_to=up_to):
-        if not is_done(entry.position):
-            yield _find_job(store, entry, plan, audit_break) if plan.is_due(entry) else None
+        job = _find_job(store, entry, plan, audit_break) if plan.is_due(entry) else None
+        yield replace(job, level="R0") if isinstance(job, Job) and is_done(entry.position) else job
 
 
 def _find_job(store: Store, entry: Entry, plan: Plan, audit_break: Divergence | None) -> Job | Outcome:

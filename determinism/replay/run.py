@@ -1,9 +1,10 @@
 """Replay of a whole log: every sealed record up to a level, the doubtful ones and a sample of the rest up to R3.
 
 Owns the run and its results folder. Promises that a run is about the log as it was when it began; that records are read
-one after the other and never held together; that a finished record is not replayed again by a run that continues; and
-that each audit stream's chain is verified as a whole, once, before its records. `replay.plan` owns what is replayed,
-`replay.workers` and `replay.ray_workers` own the engines.
+one after the other and never held together; that a run which continues asks no engine about a finished record again,
+and holds it at R0 again, since the log may have been changed meanwhile: then the record is a DRIFT, whatever its row
+says; and that each audit stream's chain is verified as a whole, once, before its records. `replay.plan` owns what is
+replayed, `replay.workers` and `replay.ray_workers` own the engines.
 
 In the folder, `rows.jsonl` has one row for each segment of an audit stream, and each segment has a folder of its own
 with one row for each record.
@@ -15,12 +16,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any, Self
 
-from determinism.replay.outcome import Outcome, Tally
+from determinism.replay.outcome import Outcome, Place, Tally
 from determinism.replay.plan import Job, Plan, find_jobs
 from projection.canonical import value_digest
 from projection.case import find_chain_break
@@ -28,7 +27,7 @@ from projection.entry import Head, Stream
 from projection.events import AUDIT_CASE_ID
 from projection.log import Store
 from projection.replay import Divergence
-from reporting.journal import Journal, read_journal
+from reporting.journal import Journal, Row, read_journal
 
 SCHEMA = "dpm/replay-all"
 SEGMENT_SCHEMA = "dpm/replay-all-segment"
@@ -110,16 +109,16 @@ def replay_all(store: Store, run: Run, replays: Sequence[Replay], directory: Pat
     progress = _Progress(watch, sum(head.position for head in run.heads.values()))
     breaks: dict[Stream, Divergence | None] = {}
     with Journal.open(directory, schema=SCHEMA, version=VERSION, parameters=run.parameters()) as segments:
+        total = Tally()
         for segment in _segments(run.heads):
-            if segments.is_done(segment.key):
-                progress.add(segment.up_to - segment.after)
-                continue
             stream = segment.stream
             if stream not in breaks:
                 breaks[stream] = find_chain_break(store, stream, run.heads[stream.tenant_id], "audit stream")
             tally = _replay_segment(store, run, segment, breaks[stream], replays, directory, progress)
-            segments.append(segment.key, tally.to_value())
-        return reduce(add, map(Tally.from_value, segments.rows.values()), Tally())
+            if not segments.is_done(segment.key):
+                segments.append(segment.key, tally.to_value())
+            total += tally
+        return total
 
 
 def _replay_segment(
@@ -135,7 +134,8 @@ def _replay_segment(
     with Journal.open(
         directory / segment.folder, schema=SEGMENT_SCHEMA, version=VERSION, parameters=parameters
     ) as rows:
-        progress.add(len(rows.rows))
+        kept = rows.rows
+        progress.add(len(kept))
         found = find_jobs(
             store,
             segment.stream,
@@ -143,21 +143,36 @@ def _replay_segment(
             segment.up_to,
             run.plan,
             audit_break,
-            lambda at: rows.is_done(row_key(at)),
+            lambda at: row_key(at) in kept,
         )
-        _work_off(_Jobs(found, progress), replays, rows, progress)
-        return Tally.of_rows(rows.rows.values())
+        broken = _unreadable(kept, audit_break) if audit_break else {}
+        changed = _work_off(_Jobs(found, progress), replays, rows, progress)
+        return Tally.of_rows({**rows.rows, **broken, **changed}.values())
 
 
-def _work_off(jobs: _Jobs, replays: Sequence[Replay], rows: Journal, progress: _Progress) -> None:
-    """One thread for each replay; the first error stops them all, after the record that each is at."""
+def _unreadable(kept: Mapping[str, Row], audit_break: Divergence) -> dict[str, Row]:
+    """Rows for records that were done before their stream was broken; some may be gone from it."""
+    places = {key: Place(*(row[name] for name in Place._fields)) for key, row in kept.items()}
+    return {key: Outcome.unreadable(place, audit_break).to_row() for key, place in places.items()}
+
+
+def _work_off(jobs: _Jobs, replays: Sequence[Replay], rows: Journal, progress: _Progress) -> dict[str, Row]:
+    """One thread for each replay; the first error stops them all, after the record that each is at.
+
+    Returns new rows, which are not kept, of records that were done already and do not hold any more.
+    """
     stop = threading.Event()
+    changed: dict[str, Row] = {}
 
     def work(replay: Replay) -> None:
         while not stop.is_set() and (job := jobs.take()) is not None:
             outcome = job if isinstance(job, Outcome) else replay(job)
-            rows.append(row_key(outcome.place.position), outcome.to_row())
-            progress.add(1)
+            key = row_key(outcome.place.position)
+            if not rows.is_done(key):
+                rows.append(key, outcome.to_row())
+                progress.add(1)
+            elif outcome.verdict != "PASS":
+                changed[key] = outcome.to_row()
 
     with ThreadPoolExecutor(len(replays)) as pool:
         working = [pool.submit(work, replay) for replay in replays]
@@ -166,6 +181,7 @@ def _work_off(jobs: _Jobs, replays: Sequence[Replay], rows: Journal, progress: _
                 done.result()
         finally:
             stop.set()
+    return changed
 
 
 def row_key(position: int) -> str:

@@ -99,14 +99,14 @@ def write(results_dir: str | os.PathLike[str]) -> Report:
     """Write all four files of a results folder, finished or not; each is there whole or as it was before.
 
     Raises:
-        NotFoundError: there are no results. JournalError, VerificationError: they are damaged.
+        NotFoundError: there are no results. JournalError: they are damaged.
         StorageError: a file cannot be written.
     """
     parameters, cells = read_results(results_dir)
     report = summarise(parameters, cells)
     document = build_document(report)
     files = {
-        "report.json": json.dumps(report_document(report), indent=2) + "\n",
+        "report.json": json.dumps(report_document(report), indent=2, allow_nan=False) + "\n",
         "junit.xml": junit(report),
         "report.md": render_markdown(document),
         "report.html": render_page(document),

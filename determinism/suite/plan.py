@@ -74,6 +74,7 @@ def make_plans(wish: Wish, config: EngineConfig, scratch: Path) -> list[LanePlan
     Raises:
         NotFoundError: there is no such check, workload, lane or model. ConfigurationError: there is no such engine.
     """
+    engines.require_known(wish.engine)
     unknown = sorted(set(wish.lanes) - set(LANE_NAMES))
     if unknown:
         raise NotFoundError(f"there is no lane {', '.join(map(repr, unknown))}; there are {', '.join(LANE_NAMES)}")

@@ -21,6 +21,7 @@ from reporting.journal import Journal
 from tests.benchmarks.scored_case import scored_case
 
 AXES = ("frp", "frp_text", "frp_present", "rcs", "eda", "crr")
+HEADER = {"engine_identity": "e" * 64, "identity": {}, "template_digest": "t", "scorer_version": 1}
 COUNTS = {
     "num_calls": 2,
     "num_prompt_tokens": 1_000,
@@ -212,7 +213,7 @@ def test_a_folder_says_of_which_experiment_it_is(tmp_path: Path) -> None:
 def test_a_folder_without_results_or_with_strange_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         read_results(tmp_path, QUALITY)
-    with Journal.open(tmp_path, schema=QUALITY, version=SCHEMA_VERSION, parameters={}) as journal:
+    with Journal.open(tmp_path, schema=QUALITY, version=SCHEMA_VERSION, parameters=HEADER) as journal:
         journal.append("a", {"case_id": "x"})
     with pytest.raises(RequestError, match="no row that this version writes"):
         read_results(tmp_path, QUALITY)

@@ -70,6 +70,13 @@ def test_a_changed_missing_or_added_file_is_found(dataset: Path) -> None:
         read_dataset(dataset)
 
 
+def test_a_manifest_that_is_none_is_told_in_one_line(dataset: Path) -> None:
+    (dataset / "manifest.json").write_text("{}")
+    with pytest.raises(CaseError, match=r"manifest of this version \(schema: Field required\)") as caught:
+        read_dataset(dataset)
+    assert "\n" not in caught.value.message
+
+
 def test_a_case_that_is_edited_consistently_still_breaks_its_obligation(dataset: Path) -> None:
     """Truth and event agree, and the rules do not: nothing but the rules could find it."""
     directory = dataset / "claim-small-0001"

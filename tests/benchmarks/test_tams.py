@@ -60,7 +60,7 @@ def test_long_trajectories_carry_the_papers_caveat() -> None:
     assert len(short.caveats) == 3
 
 
-@pytest.mark.parametrize(("trajectory_chars", "budget_chars"), [(0, 10), (10, 0), (-5, 10)])
+@pytest.mark.parametrize(("trajectory_chars", "budget_chars"), [(0, 10), (10, 0), (-5, 10), (10**400, 1), (1, 10**400)])
 def test_lengths_that_are_none_are_refused(trajectory_chars: int, budget_chars: int) -> None:
     with pytest.raises(RequestError):
         recommend(Deployment(**NOTHING, trajectory_chars=trajectory_chars, budget_chars=budget_chars))

@@ -108,6 +108,7 @@ def test_a_replay_that_ends_early_differs_where_it_ends() -> None:
 def test_other_log_probabilities_alone_are_drift_with_one_text() -> None:
     surfaces, replays = tally([Observed("a", surface("ab"), 1.0), Observed("b", surface("ab", margin=0.25), 1.0)])
     value = cell(["ab"]).model_dump() | {
+        "verdict": "DRIFT",
         "surfaces": [one.model_dump() for one in surfaces],
         "replays": [one.model_dump() for one in replays],
     }

@@ -168,7 +168,6 @@ def test_the_long_configuration_is_the_shipped_one_with_stretched_positions_and_
         "max_model_len",
         "rope_parameters",
         "kv_cache_gib",
-        "status",
         "projection",
     }
     rope = load_config(LONG).rope_parameters

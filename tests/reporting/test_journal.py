@@ -177,12 +177,27 @@ def test_another_version_is_refused_by_writer_and_reader(tmp_path: Path) -> None
         read(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"my diary", b"my diary\nof today\n", b'{"key": "a", "row": {}}\n'])
+@pytest.mark.parametrize(
+    "content", [b"my diary", b"my diary\nof today\n", b"my diary\nof today", b'{"key": "a", "row": {}}\n']
+)
 def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(JournalError) as caught:
         open_journal(tmp_path)
     assert caught.value.fields["cause"] == "not_a_journal"
+    assert (tmp_path / FILE_NAME).read_bytes() == content
+
+
+@pytest.mark.parametrize("damage", [b'"a"\n', b""])
+def test_a_run_that_is_refused_keeps_its_unfinished_last_line(tmp_path: Path, damage: bytes) -> None:
+    with open_journal(tmp_path, version=1 if damage else 2):
+        pass
+    content = (tmp_path / FILE_NAME).read_bytes() + damage + b'{"key": "a", "ro'
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(JournalError):
+        open_journal(tmp_path)
+    with pytest.raises(JournalError):
+        open_journal(tmp_path, {"num_replays": 10})
     assert (tmp_path / FILE_NAME).read_bytes() == content
 
 

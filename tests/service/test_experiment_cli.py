@@ -59,6 +59,9 @@ def test_a_table_for_people_is_whole_at_any_width(dpm: Dpm, small: Path) -> None
         (("--ratios", "twenty"), "no list of ratios"),
         (("--ratios", "0"), "more than 0"),
         (("--ratios", "1/0"), "no list of ratios"),
+        (("--ratios", "1e999"), "no list of ratios"),
+        (("--ratios", "9" * 400), "no list of ratios"),
+        (("--ratios", "0.000001"), "the most is 10,000,000"),
     ],
 )
 def test_wrong_use_is_two_and_says_what(dpm: Dpm, small: Path, arguments: tuple[str, str], message: str) -> None:
@@ -85,6 +88,14 @@ def test_results_of_another_experiment_are_refused(dpm: Dpm, small: Path) -> Non
 
 def test_a_report_of_nothing_is_two(dpm: Dpm) -> None:
     assert dpm("bench", "report", "--results", "nowhere", "--out", "r").code == 2
+
+
+@pytest.mark.parametrize("option", ["--usd-prompt", "--usd-completion"])
+@pytest.mark.parametrize("price", ["inf", "nan", "-1"])
+def test_a_price_is_a_number_that_can_be_paid(dpm: Dpm, option: str, price: str) -> None:
+    refused = dpm("bench", "report", "--results", "q", "--out", "r", option, price)
+    assert refused.code == 2
+    assert option in refused.stderr
 
 
 def test_tams_names_its_branch_its_evidence_and_its_caveats(dpm: Dpm, small: Path) -> None:

@@ -165,11 +165,11 @@ def test_wrong_use_is_exit_code_two_and_says_what_is_right(gate: Run, dpm: Dpm, 
     assert (elsewhere.code, "no such file" in elsewhere.stderr) == (2, True)
 
 
-def test_a_damaged_approvals_log_is_exit_code_one(gate: Run, approve: Run, goldens: Path) -> None:
+def test_a_damaged_approvals_log_is_exit_code_four(gate: Run, approve: Run, goldens: Path) -> None:
     approve("--reason", "first")
     with (goldens / "approvals.jsonl").open("ab") as log:
         log.write(b"{}\n")
-    assert gate("--json").code == 1
+    assert (gate("--json").code, approve("--reason", "again").code) == (4, 4)
 
 
 def test_a_corrupt_golden_is_exit_code_four(gate: Run, approve: Run, goldens: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,30 @@ def test_rows_are_scored_again_and_nothing_else_is_taken(scored: Dpm) -> None:
     assert set(found.document["num_changed"].values()) == {0}
     assert scored("bench", "rescore", *ANSWERS, "--out", "q", "--json").code == 2
     assert scored("bench", "rescore", "--results", "small", "--cases", "small", "--out", "x", "--json").code == 2
+
+
+def test_a_score_that_was_changed_by_hand_is_one_and_a_score_that_is_new_is_not(scored: Dpm) -> None:
+    path = Path("q") / FILE_NAME
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[1]["row"]["scores"]["frp_memo"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    added = scored("bench", "rescore", *ANSWERS, "--out", "added", "--json")
+    assert (added.code, added.document["num_added"]["frp_memo"]) == (0, 1)
+    score = lines[1]["row"]["scores"]["eda"]
+    lines[1]["row"]["scores"]["eda"] = "0" if score == "1" else "1"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    changed = scored("bench", "rescore", *ANSWERS, "--out", "changed", "--json")
+    assert (changed.code, changed.document["num_changed"]["eda"]) == (1, 1)
+
+
+@pytest.mark.parametrize("damage", [{"rcs_judge": True}, {"rcs": 1e999}, {"ratio": "1/0"}, {"call": {}}, {"call": 5}])
+def test_a_judgement_that_nobody_writes_is_named(scored: Dpm, damage: dict[str, object]) -> None:
+    assert scored("bench", "judge", *ANSWERS, "--out", "j", *SCRIPTED).code == 0
+    path = Path("j") / FILE_NAME
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["row"].update(damage)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    replayed = scored("bench", "judge", *ANSWERS, "--out", "j", "--replay", *SCRIPTED)
+    reported = scored("bench", "report", "--results", "j", "--out", "r")
+    assert (replayed.code, reported.code) == (2, 2)
+    assert all(f"judgement {lines[1]['key']!r}" in " ".join(said.stderr.split()) for said in (replayed, reported))

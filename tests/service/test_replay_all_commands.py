@@ -12,6 +12,7 @@ from projection.record import AuditRecord, parse_record
 from projection.store_sqlite import SqliteStore
 from tests.determinism.replay.sealed_log import near_tied, not_best, of_another_engine, scratch_record, seal_many
 from tests.projection.decided import fill_case, seal, with_changes, with_content
+from tests.projection.sqlite_edits import edit
 from tests.service.conftest import Dpm
 
 ALL = ("replay", "--all", "--engine", "scripted")
@@ -58,6 +59,30 @@ def test_a_run_is_continued_from_its_folder_alone(dpm: Dpm, sealed: SqliteStore,
     again = dpm("replay", "--resume", "runs", "--engine", "scripted", "--json")
     assert (first.code, again.code) == (0, 0)
     assert first.document == again.document
+
+
+def test_a_log_that_was_changed_between_two_parts_of_a_run_drifts(
+    dpm: Dpm, sealed: SqliteStore, tmp_path: Path
+) -> None:
+    assert dpm(*ALL, "--results", "runs").code == 0
+    edit(
+        tmp_path / "dpm.sqlite",
+        "UPDATE entry SET payload = CAST('1.5%' AS BLOB) WHERE case_id != 'audit' AND position = 2",
+    )
+    again = dpm("replay", "--resume", "runs", "--engine", "scripted", "--json")
+    assert (again.code, again.document["verdicts"]) == (1, {"DRIFT": 4})
+    assert again.document["listed"][0]["first_divergence"]["what"] == "case stream chain"
+
+
+def test_a_file_that_lost_its_triggers_does_not_hold_though_every_record_does(
+    dpm: Dpm, sealed: SqliteStore, tmp_path: Path
+) -> None:
+    edit(tmp_path / "dpm.sqlite")
+    verified, found = dpm("log", "verify", "--json"), dpm(*ALL, "--json")
+    assert (found.code, found.document["exit_code"], found.document["verdicts"]) == (1, 1, {"PASS": 4})
+    assert found.document["file_problem"] == verified.document["reason"]
+    told = dpm(*ALL)
+    assert (told.code, "DRIFT" in told.stdout, "triggers" in told.stdout) == (1, True, True)
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {

@@ -55,6 +55,7 @@ ONE = "{name: a, events: ../small.jsonl, task: ../task.yaml"
         (f"cases: [{ONE}, budget_chars: '900'}}]", "budget_chars"),
         (f"cases: [{ONE}, budget_chars: 0}}]", "budget_chars"),
         (f"cases: [{ONE}, skip: ''}}]", "skip"),
+        (r'cases: [{name: a, events: "a\0b", task: ../task.yaml}]', "case 'a': .* is no path"),
         (f"cases: [{ONE}, name: b}}]", "'name' stands twice"),
         (f"cases: [{ONE}}}, {ONE}}}]", "case 'a' stands twice"),
         ("cases: [{name: a, events: ../small.jsonl}]", r"task: Field required"),

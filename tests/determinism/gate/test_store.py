@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from determinism.gate.golden import Golden, GoldenKey
 from determinism.gate.run import observe
 from determinism.gate.store import approve, golden_path, read_approvals, read_goldens
 from inference.scripted_engine import ScriptedEngine
-from projection.errors import NotFoundError, RequestError, StorageError, VerificationError
+from projection.errors import NotFoundError, RequestError, StorageError
 from tests.determinism.gate.folder import PROFILE, AlteredEngine, approve_all, run, write_cases
 from tests.projection.trajectories import NOW
 
@@ -108,6 +108,45 @@ def test_a_golden_that_nobody_approved_is_a_fault(goldens: Path) -> None:
     assert "nobody approved it" in read_goldens(goldens).faults[golden.key]
 
 
+def put_endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+NO_FILES = [os.mkfifo, put_endless, put_dangling, Path.mkdir]
+
+
+@pytest.mark.parametrize("put", NO_FILES)
+def test_what_is_no_file_in_a_goldens_place_is_the_fault_of_its_case_alone(
+    goldens: Path, put: Callable[[Path], None]
+) -> None:
+    small, tight = (entry.key for entry in approve_all(goldens))
+    path = golden_path(goldens, small)
+    path.unlink()
+    put(path)
+    found = read_goldens(goldens)
+    assert (list(found.approved), found.faults) == (
+        [tight],
+        {small: f"{path}: it is no file: put the approved golden back"},
+    )
+
+
+@pytest.mark.parametrize("put", NO_FILES)
+def test_an_approvals_log_that_is_no_file_is_refused(goldens: Path, put: Callable[[Path], None]) -> None:
+    put(goldens / "approvals.jsonl")
+    with pytest.raises(StorageError, match=r"approvals\.jsonl is no file"):
+        read_goldens(goldens)
+
+
+@pytest.mark.parametrize(("reason", "by"), [("\udcff", "ann"), ("ok", "\udcff")])
+def test_an_approval_that_is_no_text_is_refused(goldens: Path, reason: str, by: str) -> None:
+    with pytest.raises(RequestError, match="is not UTF-8"):
+        approve(goldens, [], reason=reason, by=by, now=NOW)
+
+
 def test_other_files_in_the_folder_are_left_alone(goldens: Path) -> None:
     (goldens / "mine").mkdir()
     (goldens / "mine" / "task.json").write_text("{}")
@@ -120,10 +159,10 @@ def test_a_damaged_approvals_log_is_refused_with_its_line(goldens: Path, line: b
     path = goldens / "approvals.jsonl"
     first, second = path.read_bytes().splitlines()
     path.write_bytes(first + b"\n" + line + b"\n" + second + b"\n")
-    with pytest.raises(VerificationError, match="line 2: no approval") as refused:
+    with pytest.raises(StorageError, match="line 2: no approval") as refused:
         read_goldens(goldens)
     assert refused.value.fields["line"] == 2
-    with pytest.raises(VerificationError):
+    with pytest.raises(StorageError):
         approve_all(goldens, AlteredEngine({"a": 1}))
 
 
@@ -133,7 +172,7 @@ def test_an_approval_of_a_case_that_there_cannot_be_is_a_damaged_line(goldens: P
     path = goldens / "approvals.jsonl"
     forged = json.dumps(small.model_dump(mode="json") | {"case": name}).encode()
     path.write_bytes(path.read_bytes() + forged + b"\n")
-    with pytest.raises(VerificationError, match="line 3: no approval"):
+    with pytest.raises(StorageError, match="line 3: no approval"):
         read_goldens(goldens)
 
 
@@ -141,7 +180,7 @@ def test_an_approval_of_a_case_that_there_cannot_be_is_a_damaged_line(goldens: P
 def test_a_golden_in_a_folder_that_no_case_can_be_called_is_refused(goldens: Path, name: str) -> None:
     approve_all(goldens)
     (goldens / "small").rename(goldens / name)
-    with pytest.raises(VerificationError, match="no case can be called") as refused:
+    with pytest.raises(StorageError, match="no case can be called") as refused:
         read_goldens(goldens)
     assert refused.value.message.isprintable()
 

@@ -144,8 +144,26 @@ def test_a_log_that_was_rewritten_between_two_parts_of_a_run_is_found(store: Edi
     store.edited_stream, store.edit = AUDIT, lambda rows: rows[:2]
     lanes = lanes_of([CountedEngine()], 1, Limit())
     tally = replay_all(store, read_run(tmp_path), lanes.replays, tmp_path, lambda _done, _total: None)
-    assert tally.verdicts == {"PASS": 1, "DRIFT": 1}  # the one of before, and what is left of the log
+    assert tally.verdicts == {"DRIFT": 2}  # the one of before, and what is left of the log
     assert tally.exit_code == 1
+
+
+@pytest.mark.parametrize("num_scores", [2 * 2, 2 * 9])
+def test_a_finished_record_whose_case_was_rewritten_since_drifts(
+    store: EditedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_scores: int
+) -> None:
+    """Whether its segment was finished or not, and though no engine is asked again."""
+    monkeypatch.setattr(replay_run, "SEGMENT_RECORDS", 4)
+    seal_many(store, scratch_record(store), 9)
+    with pytest.raises(EngineError):
+        replayed(store, tmp_path, engine=DyingEngine(num_scores), in_flight=1)
+    kept = rows_of(tmp_path)
+    assert {row["verdict"] for row in kept.values()} == {"PASS"}
+    store.edit = lambda rows: rows[1:]
+    engine = CountedEngine()
+    tally = replayed(store, tmp_path, engine=engine)
+    assert (tally.verdicts, engine.num_scored) == ({"DRIFT": 10}, 0)
+    assert kept.items() <= rows_of(tmp_path).items()
 
 
 def test_a_plan_survives_its_folder(store: EditedStore, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from determinism.report.junit import junit
 from determinism.report.table3 import at_most, table_3
 from determinism.statistics import upper_bound
 from determinism.suite.results import open_results, row_key
-from projection.errors import NotFoundError, StorageError, VerificationError
+from projection.errors import NotFoundError, StorageError
 from reporting.document import Document
-from reporting.journal import FILE_NAME
+from reporting.journal import FILE_NAME, JournalError
 from reporting.markdown import render_markdown
 from reporting.page import render_page
 from tests.determinism.cell_samples import VIEW, cell, whole_suite
@@ -306,7 +306,7 @@ def test_missing_and_damaged_results_are_typed_errors(tmp_path: Path) -> None:
     folder = keep(tmp_path / "some", [cell([VIEW, VIEW])])
     rows = (folder / FILE_NAME).read_text("utf-8")
     (folder / FILE_NAME).write_text(rows.replace("LN-2026-0417", "LN-2026-0418"), "utf-8")
-    with pytest.raises(VerificationError, match="does not have its digest"):
+    with pytest.raises(JournalError, match="does not have its digest"):
         files.write(folder)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,5 +110,55 @@ def test_another_run_is_not_continued(dpm: Dpm, tmp_path: Path) -> None:
     assert (found.code, found.error["fields"]["cause"]) == (2, "other_parameters")
 
 
-def test_an_engine_that_does_not_exist_is_refused(dpm: Dpm) -> None:
-    assert dpm("determinism", "run", "--engine", "no-such-engine").code == 2
+def test_an_engine_that_does_not_exist_is_refused_and_leaves_the_folder_to_the_right_one(
+    dpm: Dpm, tmp_path: Path
+) -> None:
+    assert dpm("determinism", "run", "--engine", "no-such-engine", "--out", tmp_path / "out").code == 2
+    assert not (tmp_path / "out").exists()
+
+
+KEY = "scripted | run_to_run | claim-projection-short-free"
+DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
+    "a verdict that its surfaces do not give": ({"verdict": "DRIFT"}, "the verdict is DRIFT, and there are 1"),
+    "the content of another key": ({"workload": "claim-decision-short"}, "its content is of the cell"),
+    "another identity": ({"engine_identity": "0" * 64}, "another identity of 'scripted'"),
+    "a time before it began": ({"wall_s": -5}, "wall_s: Input should be greater than or equal to 0"),
+    "a time that is no number": ({"wall_s": math.nan}, "wall_s: Input should be a finite number"),
+    "fewer turns than none": ({"evidence": {"num_turns": -3}}, "a number that is negative"),
+    "endless evidence": ({"evidence": {"batch of 8": {"n": [math.inf]}}}, "or not finite"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_row_that_was_changed_is_refused_with_file_and_key(
+    dpm: Dpm, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    run = (*RUN, "--check", "run_to_run", "--out", tmp_path / "out")
+    assert dpm(*run).code == 0
+    change_row(tmp_path / "out" / "rows.jsonl", KEY, lambda line: line["row"].update(change))
+    found = dpm(*run, "--json")
+    assert (found.code, found.error["fields"]["key"]) == (2, KEY)
+    assert found.error["message"].startswith(f"{tmp_path}/out/rows.jsonl, row {KEY!r}: ")
+    assert said in found.error["message"]
+
+
+def test_a_row_of_a_check_that_the_run_does_not_hold_is_refused(dpm: Dpm, tmp_path: Path) -> None:
+    run = (*RUN, "--check", "run_to_run", "--out", tmp_path / "out")
+    dpm(*run)
+    other = KEY.replace("run_to_run", "no_such_check")
+
+    def rename(line: dict[str, Any]) -> None:
+        line["key"], line["row"]["check"] = other, "no_such_check"
+
+    change_row(tmp_path / "out" / "rows.jsonl", KEY, rename)
+    found = dpm(*run, "--json")
+    assert (found.code, found.error["fields"]["key"]) == (2, other)
+    assert "holds no such cell" in found.error["message"]
+
+
+def change_row(path: Path, key: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change one line of a journal as a person with an editor could."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    (line,) = [line for line in lines if line.get("key") == key]
+    change(line)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
