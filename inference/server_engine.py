@@ -181,9 +181,13 @@ class VllmServerEngine:
     ) -> Score:
         """Score a recorded completion in one forward pass.
 
-        Where none of the server's best tokens is allowed, or two are equally likely, that pass does not tell which
-        allowed token is the best. Then the completion is generated again, which tells as far as it agrees; beyond
-        that, each open position is asked for alone.
+        The server tells the best `NUM_TOP` tokens of each position, without the grammar, which may allow none of them.
+        So the best allowed token of a position is found in the first of these ways that tells it:
+
+        1. the recorded token is likelier than all others, and allowed: it is the best;
+        2. one of the row's tokens is the likeliest allowed one, and no token beyond the row can equal it;
+        3. the completion is generated again, once for all positions, and agrees up to this one: what it says next;
+        4. the position is asked for alone, for ever more log-probabilities, up to the whole vocabulary.
         """
         check_score(prompt_token_ids, completion_token_ids, self.max_model_len, self._vocab_size)
         started = time.perf_counter()
