@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from inference.containment import contained
 from inference.counters import Counters, parse_metrics
 from inference.logprob_rows import Row, best_allowed, generated_rows, is_best, margin, read_logprob
 from inference.request_checks import check_generate, check_score
+from inference.server_answers import error_message, read_identity, reading, require_same
 from inference.token_grammar import GrammarCompiler, TokenMatcher, known_token_ids
 from inference.tokenizer import CONFIG_NAME, PinnedTokenizer
 from projection.engine import Completion, EngineIdentity, FinishReason, Progress, Score, ScoredPosition
@@ -92,12 +92,12 @@ class VllmServerEngine:
         except httpx.InvalidURL as exc:
             raise ConfigurationError(f"{url!r} is not an address of a server: {exc}", engine=url) from exc
         try:
-            identity = _read_identity(client, url, identity_timeout_s)
+            identity = read_identity(client, url, identity_timeout_s)
             tokenizer = PinnedTokenizer(weights_dir)
-            _require_same("identity", url, expected_identity or identity.digest, identity.digest)
+            require_same("identity", url, expected_identity or identity.digest, identity.digest)
             stated = str(identity.fields.get("tokenizer_digest"))
-            _require_same("tokenizer", url, tokenizer.digest, stated)
-            with _reading(url):
+            require_same("tokenizer", url, tokenizer.digest, stated)
+            with reading(url):
                 return cls(client, tokenizer, identity, weights_dir, cache_salt)
         except BaseException:
             client.close()
@@ -137,7 +137,7 @@ class VllmServerEngine:
         token_ids: list[int] = []
         rows: list[Row] = []
         finish_reason, num_prompt_tokens = None, None
-        with _reading(self._url):
+        with reading(self._url):
             for chunk in self._stream(request):
                 if chunk.get("usage"):
                     num_prompt_tokens = chunk["usage"]["prompt_tokens"]
@@ -202,7 +202,7 @@ class VllmServerEngine:
             said = generated()
             return said[index] if index < len(said) and said[:index] == token_ids[:index] else None
 
-        with _reading(self._url):
+        with reading(self._url):
             rows = self._prefill(prompt_token_ids, known)
             with self._lock, contained("the grammar matcher"):
                 matcher = self._grammars().matcher(grammar)
@@ -268,7 +268,7 @@ class VllmServerEngine:
 
     def counters(self) -> Counters:
         """What the server has done for all its clients; `max_num_running` as often as it was looked at here."""
-        with _reading(self._url):
+        with reading(self._url):
             answer = self._client.get("/metrics")
             if answer.status_code != 200:
                 raise EngineError(f"the server at {self._url} answers {answer.status_code} to /metrics")
@@ -331,10 +331,10 @@ class VllmServerEngine:
         if answer.status_code != 200:
             hint = f". Its key is read from {API_KEY_VARIABLE}" if answer.status_code == 401 else ""
             raise EngineError(
-                f"the server at {self._url} answers {answer.status_code}: {_message(answer)}{hint}",
+                f"the server at {self._url} answers {answer.status_code}: {error_message(answer)}{hint}",
                 status=answer.status_code,
             )
-        _require_same("identity", self._url, self._identity.digest, answer.headers.get("x-dpm-identity", "none"))
+        require_same("identity", self._url, self._identity.digest, answer.headers.get("x-dpm-identity", "none"))
         if answer.headers.get("x-dpm-determinism") != "approved":
             raise EngineError(f"the server at {self._url} is not approved; see {self._url}/dpm/selftest")
 
@@ -342,58 +342,6 @@ class VllmServerEngine:
         if not isinstance(document, dict) or "error" in document:
             raise EngineError(f"the server at {self._url} fails: {str(document)[:500]}")
         return document
-
-
-def _read_identity(client: httpx.Client, url: str, timeout_s: float) -> EngineIdentity:
-    with _reading(url):
-        answer = client.get("/dpm/identity", timeout=timeout_s)
-        if answer.status_code != 200:
-            raise EngineError(
-                f"{url} answers {answer.status_code} to /dpm/identity: it is not a server that 'dpm engine serve' "
-                "started, and what it runs on is unknown"
-            )
-        document = answer.json()
-        identity = EngineIdentity(document["identity"])
-        _require_same("identity", url, identity.digest, document["engine_identity"])
-        return identity
-
-
-def _require_same(what: str, url: str, expected: str, found: str) -> None:
-    if expected != found:
-        raise EngineError(
-            f"the server at {url} has the {what} {found}, but {expected} is expected: it runs on other weights, "
-            "libraries, flags or hardware. Ask the server of that identity",
-            expected=expected,
-            found=found,
-        )
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return answer.text[:500]
-
-
-@contextmanager
-def _reading(url: str) -> Iterator[None]:
-    """Errors of the connection, and answers that cannot be read, become EngineError."""
-    import httpx
-
-    try:
-        yield
-    except httpx.TimeoutException as exc:
-        raise EngineError(
-            f"the server at {url} does not answer in time ({type(exc).__name__}); nothing was kept"
-        ) from exc
-    except httpx.ConnectError as exc:
-        raise EngineError(f"no server answers at {url}: {exc}. Start it with: dpm engine serve") from exc
-    except httpx.HTTPError as exc:
-        raise EngineError(
-            f"the server at {url} ended in mid-call ({exc!r}); nothing was kept. Start it, and ask again"
-        ) from exc
-    except (ValueError, LookupError, TypeError, AttributeError) as exc:
-        raise EngineError(f"the server at {url} answers what cannot be read: {type(exc).__name__}: {exc}") from exc
 
 
 def _vocab_size(weights_dir: Path) -> int:

@@ -123,7 +123,7 @@ def _leak_table(one: Demonstrated) -> Table:
     return Table(
         title="A cache of summaries that two tenants share",
         columns=[Column("cache key"), *_numbers("hits of the second tenant"), Column("his memory"), Column("values in "
-                 "it that none of his events has")],
+                 "it that are not his")],
         rows=[
             [
                 row["key"],

@@ -16,16 +16,6 @@ GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/re
 PROMPTS: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": [1, 2]}, "/v1/responses": {"input": "x"}}
 
 
-@pytest.fixture
-def little() -> LittleServer:
-    return LittleServer()
-
-
-@pytest.fixture
-def wrapped(little: LittleServer, tmp_path: Path) -> DpmMiddleware:
-    return DpmMiddleware(little, server_settings(tmp_path, KNOWN))
-
-
 def post(wrapped: DpmMiddleware, path: str, body: Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer: httpx.Response = run(wrapped, lambda client: client.post(path, content=content, headers=headers))

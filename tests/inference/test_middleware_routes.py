@@ -5,24 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from inference.middleware import DpmMiddleware, Message, Receive, Scope, Send
-from tests.inference.wrapped_server import IDENTITY, KNOWN, LittleServer, run, server_settings
-
-
-@pytest.fixture
-def little() -> LittleServer:
-    return LittleServer()
-
-
-@pytest.fixture
-def wrapped(little: LittleServer, tmp_path: Path) -> DpmMiddleware:
-    return DpmMiddleware(little, server_settings(tmp_path, KNOWN))
-
+from tests.inference.wrapped_server import IDENTITY, LittleServer, run
 
 # Routes
 

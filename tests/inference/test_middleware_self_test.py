@@ -19,16 +19,6 @@ from tests.inference.wrapped_server import IDENTITY, KNOWN, LittleServer, run, s
 DEGRADED = {"x-dpm-accept": "degraded"}
 
 
-@pytest.fixture
-def little() -> LittleServer:
-    return LittleServer()
-
-
-@pytest.fixture
-def wrapped(little: LittleServer, tmp_path: Path) -> DpmMiddleware:
-    return DpmMiddleware(little, server_settings(tmp_path, KNOWN))
-
-
 def test_before_the_self_test_nobody_is_answered_and_the_server_is_not_ready(
     little: LittleServer, tmp_path: Path
 ) -> None:

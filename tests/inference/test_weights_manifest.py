@@ -11,20 +11,8 @@ from typing import Any
 
 import pytest
 
-from inference.weights import MANIFEST_NAME, load_manifest, pin, verify
+from inference.weights import MANIFEST_NAME, load_manifest, verify
 from projection.errors import WeightsError
-from tests.inference.model_directory import write_model
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model")
-
-
-@pytest.fixture
-def pinned(model: Path) -> Path:
-    pin(model)
-    return model
 
 
 def edit(pinned: Path, change: Callable[[Any], None]) -> None:

@@ -10,20 +10,9 @@ from pathlib import Path
 import pytest
 
 from inference.catalogue import PackagedModel, fetch_gguf
-from inference.weights import pin, pull_hub, pull_packaged
+from inference.weights import pull_hub, pull_packaged
 from projection.errors import EngineError, NotFoundError, WeightsError
 from tests.inference.model_directory import FILES, REVISION, contents, write_model
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model")
-
-
-@pytest.fixture
-def pinned(model: Path) -> Path:
-    pin(model)
-    return model
 
 
 def write_wheel(directory: Path, member: str, data: bytes) -> Path:

@@ -15,17 +15,6 @@ from projection.errors import WeightsError
 from tests.inference.model_directory import FILES, contents, write_model
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model")
-
-
-@pytest.fixture
-def pinned(model: Path) -> Path:
-    pin(model)
-    return model
-
-
 def test_the_manifest_lists_every_file_with_its_size_and_both_digests(model: Path) -> None:
     (model / "extra").mkdir()
     (model / "extra" / ".hidden").write_bytes(b"x")

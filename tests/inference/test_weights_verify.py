@@ -12,21 +12,10 @@ import xxhash
 
 from inference.weights import Manifest, check, load_manifest, pin, verify
 from projection.errors import WeightsError
-from tests.inference.model_directory import FILES, write_model
+from tests.inference.model_directory import FILES
 
 Recompute = Callable[[Path], Manifest]
 either_digest = pytest.mark.parametrize("recompute", [check, verify])
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model")
-
-
-@pytest.fixture
-def pinned(model: Path) -> Path:
-    pin(model)
-    return model
 
 
 @either_digest

@@ -9,12 +9,7 @@ import pytest
 from inference.scripted_engine import ScriptedEngine
 from projection.engine import Completion, EngineIdentity, Score
 from projection.replay import Level, differing_fields
-from tests.projection.decided import EditedStore, decide_small_case, filled_store, replay_with
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
+from tests.projection.decided import EditedStore, decide_small_case, replay_with
 
 
 class Renamed(ScriptedEngine):

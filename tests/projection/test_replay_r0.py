@@ -20,7 +20,6 @@ from tests.projection.decided import (
     STREAM,
     EditedStore,
     decide_small_case,
-    filled_store,
     replay_with,
     salts_from,
     seal,
@@ -31,17 +30,6 @@ from tests.projection.decided import (
 )
 from tests.projection.replay_cases import DECISIONS, VIEW, bent, check_found
 from tests.projection.trajectories import NOW
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
-
-
-@pytest.fixture
-def record(store: EditedStore) -> AuditRecord:
-    return decide_small_case(store).record
-
 
 # The log
 

@@ -15,23 +15,12 @@ from tests.projection.cases import task
 from tests.projection.decided import (
     EditedStore,
     decide_small_case,
-    filled_store,
     replay_with,
     seal,
     with_call,
     with_view,
 )
 from tests.projection.replay_cases import bent, check_found
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
-
-
-@pytest.fixture
-def record(store: EditedStore) -> AuditRecord:
-    return decide_small_case(store).record
 
 
 class OtherTokenizer(ScriptedTokenizer):

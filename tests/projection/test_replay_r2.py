@@ -14,7 +14,6 @@ from projection.record import AuditRecord
 from tests.projection.decided import (
     EditedStore,
     decide_small_case,
-    filled_store,
     replay_with,
     seal,
     with_call,
@@ -22,16 +21,6 @@ from tests.projection.decided import (
     with_view,
 )
 from tests.projection.replay_cases import DECISIONS, VIEW, check_found
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
-
-
-@pytest.fixture
-def record(store: EditedStore) -> AuditRecord:
-    return decide_small_case(store).record
 
 
 class OtherTaste(ScriptedEngine):

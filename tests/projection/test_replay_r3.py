@@ -12,18 +12,8 @@ from inference.scripted_engine import ScriptedEngine
 from projection.engine import Completion, Progress
 from projection.grammar import Grammar
 from projection.record import AuditRecord
-from tests.projection.decided import EditedStore, decide_small_case, filled_store, replay_with, seal, with_call
+from tests.projection.decided import EditedStore, decide_small_case, replay_with, seal, with_call
 from tests.projection.replay_cases import check_found
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
-
-
-@pytest.fixture
-def record(store: EditedStore) -> AuditRecord:
-    return decide_small_case(store).record
 
 
 class Wobbly(ScriptedEngine):

@@ -11,19 +11,8 @@ import pytest
 from projection.log import verify_stream
 from projection.store_sqlite import SqliteStore
 from tests.projection.log_process import BATCH
-from tests.projection.sqlite_log import NUM_EVENTS, ROOT, command, entries_of, run, start, verdict_on, write_log
+from tests.projection.sqlite_log import NUM_EVENTS, ROOT, command, entries_of, run, start, verdict_on
 from tests.projection.trajectories import STREAM, fill, make_event
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.sqlite"
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    return write_log(path)
-
 
 # Killed processes
 

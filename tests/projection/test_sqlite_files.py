@@ -17,19 +17,8 @@ from projection.events import Event
 from projection.log import read, verify_stream
 from projection.store_sqlite import SCHEMA, SqliteStore
 from tests.projection.sqlite_edits import edit
-from tests.projection.sqlite_log import NUM_EVENTS, run, verdict_on, write_log
+from tests.projection.sqlite_log import NUM_EVENTS, run, verdict_on
 from tests.projection.trajectories import STREAM, fill, make_event, make_events
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.sqlite"
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    return write_log(path)
-
 
 # What is not a log
 

@@ -15,19 +15,8 @@ from projection.errors import NotFoundError, StorageError
 from projection.log import append_record, find_record, verify_stream
 from projection.store_sqlite import SqliteStore
 from tests.projection.sqlite_edits import COLUMNS, EDITS, edit
-from tests.projection.sqlite_log import NUM_EVENTS, entries_of, verdict_on, write_log
+from tests.projection.sqlite_log import NUM_EVENTS, entries_of, verdict_on
 from tests.projection.trajectories import NOW, STREAM, counted_salt, fill, make_event, make_events
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.sqlite"
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    return write_log(path)
-
 
 # Append-only
 

@@ -10,18 +10,8 @@ import pytest
 
 from projection.errors import StorageError
 from projection.store_sqlite import SqliteStore
-from tests.projection.sqlite_log import NUM_EVENTS, entries_of, start, verdict_on, write_log
+from tests.projection.sqlite_log import NUM_EVENTS, entries_of, start, verdict_on
 from tests.projection.trajectories import STREAM, fill, make_event
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.sqlite"
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    return write_log(path)
 
 
 def event_ids(path: Path) -> list[str]:

@@ -25,12 +25,7 @@ from tests.determinism.replay.sealed_log import (
     scratch_record,
     seal_many,
 )
-from tests.projection.decided import EditedStore, filled_store, seal
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
+from tests.projection.decided import EditedStore, seal
 
 
 def test_near_ties_go_up_to_r3_and_the_others_do_not(store: EditedStore, tmp_path: Path) -> None:

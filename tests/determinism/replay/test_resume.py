@@ -30,14 +30,9 @@ from tests.determinism.replay.sealed_log import (
     seal_many,
     with_replays,
 )
-from tests.projection.decided import EditedStore, filled_store
+from tests.projection.decided import EditedStore
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
 
 
 class DyingEngine(CountedEngine):

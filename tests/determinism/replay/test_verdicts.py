@@ -22,12 +22,7 @@ from tests.determinism.replay.sealed_log import (
     scratch_record,
     seal_many,
 )
-from tests.projection.decided import EditedStore, filled_store, seal, seal_text
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
+from tests.projection.decided import EditedStore, seal, seal_text
 
 
 def test_a_log_that_holds_passes_with_its_bound(store: EditedStore, tmp_path: Path) -> None:

@@ -30,12 +30,7 @@ from tests.determinism.replay.sealed_log import (
     seal_many,
     with_replays,
 )
-from tests.projection.decided import EditedStore, filled_store, seal
-
-
-@pytest.fixture
-def store() -> EditedStore:
-    return filled_store()
+from tests.projection.decided import EditedStore, seal
 
 
 def test_records_are_read_one_at_a_time(store: EditedStore, tmp_path: Path) -> None:
